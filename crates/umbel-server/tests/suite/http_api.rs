@@ -114,7 +114,7 @@ fn body_of_a_change_that_reads_none_is_refused() {
         ("POST", "/subscriptions/cart/g/replayParked"),
         ("DELETE", "/streams/cart"),
     ] {
-        for body in ["{\"removeAll\": true}", "garbage", "{}{}", "[]", "nulls"] {
+        for body in ["{\"removeAll\": true}", "garbage", "{}{}", "[]", "nulls", "n ull"] {
             let answer = send(address, method, path, &[JSON], body.as_bytes()).is(400);
             let message = answer["message"].as_str().unwrap();
             assert!(message.contains("takes no body"), "{method} {path} {body}: {message}");

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
+use hyper::body::{Body, Bytes};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::de::DeserializeOwned;
-use tonic::Extensions;
+use tonic::{Extensions, Status};
 
 use crate::auth::authorization::Caller;
 use crate::grpc::request_body::RequestBody;
@@ -21,6 +22,10 @@ use crate::protocol::truncate_text::truncate_text;
 use crate::resources::connection_registry::Connection;
 use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
 use crate::server_context::ServerContext;
+
+/// Bytes of a body that a route does not read, up to which it takes no quota. So full quotas do not
+/// refuse `{}` of a shutdown.
+const UNREAD_BODY_BYTES: usize = 16;
 
 /// A request of the HTTP API.
 #[derive(Debug)]
@@ -135,10 +140,9 @@ impl ApiRequest {
     /// # Errors
     /// The body has something in it, is too long, or ends early.
     pub async fn receive_nothing(&mut self, service: &ServerContext) -> Result<(), ApiError> {
-        let body = self.receive(service, API_REQUEST_BYTES_MAX, HEADERS_TIME).await?;
-        let written = body.bytes.iter().filter(|byte| !byte.is_ascii_whitespace());
-        let written: Vec<u8> = written.copied().take(5).collect();
-        if matches!(written.as_slice(), b"" | b"{}" | b"null") {
+        let limits = (API_REQUEST_BYTES_MAX, UNREAD_BODY_BYTES);
+        let body = self.receive_within(service, limits, HEADERS_TIME).await?;
+        if is_nothing(&body.bytes) {
             return Ok(());
         }
         Err(ApiError::bad_request(
@@ -156,12 +160,23 @@ impl ApiRequest {
         bytes_max: usize,
         time: Duration,
     ) -> Result<ReceivedBody, ApiError> {
+        self.receive_within(service, (bytes_max, 0), time).await
+    }
+
+    /// Receives a body of at most `bytes_max` bytes, which takes no quota up to `free_bytes`.
+    async fn receive_within(
+        &mut self,
+        service: &ServerContext,
+        (bytes_max, free_bytes): (usize, usize),
+        time: Duration,
+    ) -> Result<ReceivedBody, ApiError> {
         let length = self.head.headers.get(CONTENT_LENGTH).and_then(|text| text.to_str().ok());
         let length = length.and_then(|text| text.parse::<u64>().ok());
         if length.is_some_and(|length| length > bytes_max as u64) {
             return Err(too_long(bytes_max));
         }
-        let receiving = receive(&mut self.body, &service.receive_quota, bytes_max);
+        let limits = (bytes_max, free_bytes);
+        let receiving = receive(&mut self.body, &service.receive_quota, limits);
         let late =
             |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "the request did not arrive in time");
         tokio::time::timeout(time, receiving).await.map_err(late)?
@@ -184,18 +199,28 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     })
 }
 
+/// Whether a body has nothing in it: no bytes, `{}` or `null`.
+fn is_nothing(body: &[u8]) -> bool {
+    match body.trim_ascii() {
+        b"" | b"null" => true,
+        [b'{', members @ .., b'}'] => members.trim_ascii().is_empty(),
+        _ => false,
+    }
+}
+
 async fn receive(
-    body: &mut RequestBody,
+    body: &mut (impl Body<Data = Bytes, Error = Status> + Unpin),
     quota: &Arc<InboundQuota>,
-    bytes_max: usize,
+    (bytes_max, free_bytes): (usize, usize),
 ) -> Result<ReceivedBody, ApiError> {
     let mut received = ReceivedBody { bytes: Vec::new(), _share: quota.new_share() };
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
-        if received.bytes.len() + data.len() > bytes_max {
+        let bytes = received.bytes.len() + data.len();
+        if bytes > bytes_max {
             return Err(too_long(bytes_max));
         }
-        if !received._share.grow(data.len()) {
+        if bytes > free_bytes && !received._share.grow_to(bytes) {
             return Err(crate::protocol::grpc_status::receive_quota_exhausted().into());
         }
         received.bytes.extend_from_slice(&data);
@@ -246,4 +271,32 @@ pub fn decode_segment(segment: &str) -> Option<String> {
 /// Encodes a text as a segment of a path.
 pub fn encode_segment(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+
+    use super::*;
+
+    /// Story: uploads had filled the quota, and a shutdown with the body `{}` was refused.
+    #[test]
+    fn short_body_that_is_not_read_needs_no_quota() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let quota = Arc::new(InboundQuota::new(10));
+        let mut uploads = quota.new_share();
+        assert!(uploads.grow(10));
+        let status = |text: &'static str, free_bytes: usize| {
+            let body = Full::new(Bytes::from_static(text.as_bytes()));
+            let mut body = body.map_err(|never| -> Status { match never {} });
+            let received = runtime.block_on(receive(&mut body, &quota, (100, free_bytes)));
+            received.map(|body| body.bytes.len()).map_err(|error| error.into_response().status())
+        };
+        assert_eq!(status("{}", UNREAD_BODY_BYTES), Ok(2));
+        assert_eq!(status("                ", UNREAD_BODY_BYTES), Ok(16));
+        let refused = Err(StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(status("                 ", UNREAD_BODY_BYTES), refused);
+        assert_eq!(status("{}", 0), refused);
+        assert_eq!(quota.used_bytes(), 10);
+    }
 }

@@ -77,9 +77,11 @@ fn operation(route: &Route) -> Value {
     responses.insert(route.success.to_string(), json!({ "description": "Success." }));
     let is_public = route.path == "/openapi.json";
     let common: &[u16] = if is_public { &[] } else { &[400, 401, 403, 500] };
-    let body: &[u16] = if route.body == RequestSchema::None { &[] } else { &[408, 413, 429] };
+    // Also a change without a body receives one, so that it can refuse it.
+    let is_change = route.method != Method::GET;
+    let body: &[u16] = if is_change { &[408, 413, 429] } else { &[] };
     let changes_work = ["/admin/", "/auto-scavenge/"].iter().any(|at| route.path.starts_with(at));
-    let is_append = route.method != Method::GET && !changes_work;
+    let is_append = is_change && !changes_work;
     let space: &[u16] = if is_append { &[507] } else { &[] };
     for status in common.iter().chain(body).chain(space).chain(route.errors) {
         let error = json!({ "$ref": "#/components/responses/Error" });
@@ -240,6 +242,18 @@ mod tests {
             let described = operation(route);
             let failure = &described["responses"]["500"]["$ref"];
             assert_eq!(failure, "#/components/responses/Error", "{route:?}");
+        }
+    }
+
+    /// Story: a change without a body could answer 408, 413 or 429, but the document had none.
+    #[test]
+    fn failures_to_receive_a_body_are_in_the_document() {
+        for route in &ROUTES {
+            let responses = &operation(route)["responses"];
+            for status in ["408", "413", "429"] {
+                let is_described = responses[status].is_object();
+                assert_eq!(is_described, route.method != Method::GET, "{status} {route:?}");
+            }
         }
     }
 
