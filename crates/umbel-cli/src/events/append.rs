@@ -69,8 +69,8 @@ pub fn run(directory: Option<&Path>, args: &AppendArgs, limits: StoreLimits) -> 
     drop(append);
     printer.join();
     let printed = printed.recv().unwrap_or(Ok(()));
-    // Errors of acknowledgements are reported before those of the input, and these before an error
-    // of the output, since each names the lines that were appended.
+    // Errors of acknowledgements come first, then those of the input, then an error of the output.
+    // Each of them names the lines that were appended.
     let closed = store.close();
     let output_failure = match printed {
         Ok(()) => None,
@@ -125,21 +125,29 @@ impl<'a> AppendedLines<'a> {
         AppendedLines { name, last: 0, is_cut: false, skipped: 0 }
     }
 
+    /// What was done with the lines up to the last submitted one.
+    fn outcome(self) -> &'static str {
+        match self.skipped {
+            0 => "were appended",
+            _ => "were appended or skipped",
+        }
+    }
+
     /// Reports skipped lines, and an error of standard output with the lines that were appended.
     fn report(self, output_failure: Option<CommandError>) -> CommandResult<()> {
         if self.skipped > 0 {
             note(&format!("umbel: {} skipped", numbers::counted(self.skipped, "damaged line")));
         }
-        let (name, last) = (self.name, self.last);
+        let (name, last, outcome) = (self.name, self.last, self.outcome());
         match output_failure {
             None => Ok(()),
             Some(failure) if self.is_cut => Err(CommandError::System(format!(
-                "{name}, line {last}: {failure}; the lines up to line {last} were appended, and \
-                 those after it were not"
+                "{name}, line {last}: {failure}; the lines up to line {last} {outcome}, and those \
+                 after it were not"
             ))),
             Some(CommandError::OutputClosed) => Err(CommandError::OutputClosed),
             Some(failure) => Err(CommandError::System(format!(
-                "the lines of {name} were appended, but the command {failure}"
+                "the lines of {name} {outcome}, but the command {failure}"
             ))),
         }
     }
@@ -333,7 +341,7 @@ impl<T: AppendTarget> AppendRun<'_, T> {
             Err(AppendFailure::Failed(failure)) => {
                 // The connection can end after the event was appended.
                 let (name, appended) = match self.done.last {
-                    0 => (self.done.name, "no line before it was appended"),
+                    0 => (self.done.name, "no line before it was appended".to_string()),
                     _ => (self.done.name, self.appended_text()),
                 };
                 Err(failure.with_prefix(&format!("{name}, line {number} ({appended})")))
@@ -344,10 +352,10 @@ impl<T: AppendTarget> AppendRun<'_, T> {
         }
     }
 
-    fn appended_text(&self) -> &'static str {
+    fn appended_text(&self) -> String {
         match self.done.last {
-            0 => "no line was appended",
-            _ => "the lines before it were appended",
+            0 => "no line was appended".to_string(),
+            _ => format!("the lines before it {}", self.done.outcome()),
         }
     }
 
@@ -365,5 +373,29 @@ impl<T: AppendTarget> AppendRun<'_, T> {
             note(&format!("umbel: {place}; skipped"));
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Story: damaged lines that `--skip-bad` left out were called appended.
+    #[test]
+    fn skipped_lines_are_not_called_appended() {
+        let message = |is_cut: bool, skipped: u64| {
+            let done = AppendedLines { name: "events", last: 7, is_cut, skipped };
+            let failure = CommandError::System("could not write".to_string());
+            done.report(Some(failure)).unwrap_err().to_string()
+        };
+        assert_eq!(
+            message(true, 1),
+            "events, line 7: could not write; the lines up to line 7 were appended or skipped, and \
+             those after it were not"
+        );
+        let all = "the lines of events were appended or skipped, but the command could not write";
+        assert_eq!(message(false, 1), all);
+        assert!(message(true, 0).contains("the lines up to line 7 were appended, and"));
+        assert!(message(false, 0).contains("the lines of events were appended, but"));
     }
 }
