@@ -202,21 +202,26 @@ mod tests {
     }
 
     /// Story: a missing directory below one that may not be listed was reported as one that cannot
-    /// be read. A dangling link was reported as a directory that the first backup creates.
+    /// be read.
     #[test]
     fn directory_above_needs_no_permission_to_be_listed() {
-        use std::os::unix::fs::{PermissionsExt, symlink};
+        // A simulated disk refuses it to root, too.
+        let sim = Sim::new(1);
+        sim.env().files.create_dir_all("/mnt/share".as_ref()).unwrap();
+        let fault = Fault { kind: FaultKind::Eacces, sticky: true };
+        sim.fail_site("read_dir directory", 1, fault);
+        let found = find_place(&sim.env(), "/mnt/share/umbel/copy".as_ref());
+        assert_eq!(found.unwrap(), BackupPlace::Missing("/mnt/share".into()));
+        find_place(&sim.env(), "/mnt/share".as_ref()).unwrap_err();
+        assert!(sim.faults_fired() > 0);
+    }
+
+    /// Story: a dangling link was reported as a directory that the first backup creates.
+    #[test]
+    fn dangling_link_is_no_directory_that_a_backup_creates() {
         let directory = tempfile::tempdir().unwrap();
-        let directory = directory.path().canonicalize().unwrap();
-        let above = directory.join("above");
-        std::fs::create_dir(&above).unwrap();
-        std::fs::set_permissions(&above, PermissionsExt::from_mode(0o300)).unwrap();
-        let env = Env::system();
-        let found = find_place(&env, &above.join("umbel/copy"));
-        std::fs::set_permissions(&above, PermissionsExt::from_mode(0o700)).unwrap();
-        assert_eq!(found.unwrap(), BackupPlace::Missing(above.clone()));
-        let link = directory.join("link");
-        symlink(directory.join("missing"), &link).unwrap();
+        let (link, env) = (directory.path().join("link"), Env::system());
+        std::os::unix::fs::symlink(directory.path().join("missing"), &link).unwrap();
         for path in [link.clone(), link.join("copy")] {
             let error = find_place(&env, &path).unwrap_err().to_string();
             assert!(error.contains("No such file"), "{error}");
