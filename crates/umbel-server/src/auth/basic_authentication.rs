@@ -178,35 +178,24 @@ impl Authenticator {
         };
         let user = self.look_up(rules, store, &basic.login).await?;
         let name = self.hash_name(&basic.login, peer.and_then(|peer| peer.address));
-        let unknown_slot = match self.is_known_name(&name) {
-            true => None,
-            false => Some(acquire(&self.unknown_name_slot).await?),
-        };
-        // The caller may disconnect: the slots stay taken until the hash is done.
-        let slots = (acquire(&self.worker_slots).await?, unknown_slot);
-        // The user may have changed during the wait.
-        let user = match user.is_fresh() {
-            true => user,
-            false => self.look_up(rules, store, &basic.login).await?,
-        };
-        let outcome = self.verify_uncached(rules, store, (user, basic), slots).await?;
+        let outcome = self.verify_uncached(rules, store, (user, basic), &name).await?;
         self.insert(mark, name, outcome.clone());
         outcome.into_result()
     }
 
-    /// Verifies a password. A user who changed during the hash is read again, so that the result is
-    /// that of the new record. Each further hash needs a change of the password.
+    /// Verifies a password. A user who changed before the end of the hash is read again, so that
+    /// the result is that of the new record. Each further hash needs a change of the password. No
+    /// slot is taken during the read, which can wait for a slow disk.
     async fn verify_uncached(
         &self,
         rules: &Arc<AclCache>,
         store: &EventStore,
         (mut user, basic): (CachedUser, BasicCredentials),
-        mut slots: LoginSlots,
+        name: &NameHash,
     ) -> Result<Verification, Status> {
         let is_correct = loop {
-            let hashed = self.verify_hash(&user, basic.password.clone(), slots).await?;
-            let is_right = hashed.0;
-            slots = hashed.1;
+            let slots = self.acquire_slots(name).await?;
+            let is_right = self.verify_hash(&user, basic.password.clone(), slots).await?;
             if !user.is_fresh() {
                 let changed = self.look_up(rules, store, &basic.login).await?;
                 let has_same_password = password_hash(&changed) == password_hash(&user);
@@ -222,18 +211,29 @@ impl Authenticator {
         Ok(Verification { user, is_correct, expires_at })
     }
 
-    /// Whether this is the user's password. Returns the slots, which stay taken until the hash is
-    /// done, even if the caller leaves.
+    /// Waits for the slots of a hash.
+    async fn acquire_slots(&self, name: &NameHash) -> Result<LoginSlots, Status> {
+        let unknown_slot = match self.is_known_name(name) {
+            true => None,
+            false => Some(acquire(&self.unknown_name_slot).await?),
+        };
+        Ok((acquire(&self.worker_slots).await?, unknown_slot))
+    }
+
+    /// Whether this is the user's password. The slots stay taken until the hash is done, even if
+    /// the caller disconnects, and not longer.
     async fn verify_hash(
         &self,
         user: &CachedUser,
         password: Secret,
         slots: LoginSlots,
-    ) -> Result<(bool, LoginSlots), Status> {
+    ) -> Result<bool, Status> {
         let (user, dummy_hash) = (Arc::clone(user), Arc::clone(&self.dummy_hash));
         let verification = self.password_threads.run(move || {
             let kept = password_hash(&user).unwrap_or(&dummy_hash);
-            (passwords::verify(password.reveal(), kept), slots)
+            let is_right = passwords::verify(password.reveal(), kept);
+            drop(slots);
+            is_right
         });
         verification.await
     }
@@ -606,6 +606,43 @@ mod tests {
                 }
             }
             fixture.assert_idle().await;
+        });
+    }
+
+    /// Story: the read of a changed user waited for a slow disk while the login held the slots of a
+    /// hash. Two such logins held all slots, and every other login waited for the disk.
+    #[test]
+    fn read_of_a_changed_user_holds_no_slot_of_a_hash() {
+        block_on(async {
+            let fixture = LoginFixture::new();
+            let join_group = |user: &mut User| user.groups.push("readers".to_string());
+            for point in [WaitPoint::WorkerSlot, WaitPoint::Hash] {
+                let login = format!("user-{point:?}");
+                fixture.create(&login);
+                let pause = fixture.pause(point).await;
+                let mut call = fixture.log_in(&login, "old");
+                fixture.reach(point, &login, &mut call).await;
+                fixture.change(&login, Some(&join_group));
+                let lookups = fixture.pause(WaitPoint::LookupSlot).await;
+                drop(pause);
+                let slots = &fixture.authenticator;
+                let are_free = || {
+                    slots.worker_slots.available_permits() == CONCURRENT_HASHES_MAX
+                        && slots.unknown_name_slot.available_permits() > 0
+                };
+                let is_read_due = async {
+                    while !are_free() {
+                        assert!(call.as_mut().now_or_never().is_none());
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                };
+                let waited = tokio::time::timeout(TEST_TIMEOUT, is_read_due).await;
+                waited.expect("the slots are free during the read");
+                assert!(call.as_mut().now_or_never().is_none(), "it waits for the read");
+                drop(lookups);
+                assert!(call.await.is_some(), "{login}");
+                fixture.assert_idle().await;
+            }
         });
     }
 
