@@ -290,8 +290,8 @@ fn damage_of_the_store_is_reported_before_that_of_the_copy() {
     }
 }
 
-/// Story: damage of the store in the last block that the backup had already was reported as the
-/// backup of another copy of the store, and did not count as damage.
+/// Story: the last block of the store that a backup had was damaged. The next backup reported
+/// another copy of the store, and did not count damage.
 #[test]
 fn damage_of_a_backed_up_block_is_no_other_copy_of_the_store() {
     // The chunk of the first backup goes on, or ends before the second backup.
