@@ -18,6 +18,13 @@ pub enum BackupError {
     Store(Error),
     /// The prefix belongs to another store or another process, or holds foreign objects.
     Refused(String),
+    /// No state of the backup is as old as the requested time.
+    NoState {
+        /// URL of the backup.
+        location: String,
+        /// Time of the first state that can be restored, in microseconds since 1970.
+        first_micros: u64,
+    },
     /// The caller set the cancellation flag.
     Cancelled,
 }
@@ -60,6 +67,11 @@ impl fmt::Display for BackupError {
             BackupError::Objects(error) => error.fmt(f),
             BackupError::Store(error) => error.fmt(f),
             BackupError::Refused(message) => f.write_str(message),
+            BackupError::NoState { location, first_micros } => write!(
+                f,
+                "the backup in {location} has no state of that time or before; its first state is \
+                 of {first_micros} µs after 1970-01-01; name that time or a later one"
+            ),
             BackupError::Cancelled => f.write_str("the caller cancelled the call"),
         }
     }

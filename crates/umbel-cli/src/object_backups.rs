@@ -89,12 +89,13 @@ pub fn restore(
         return kv::object_backup::restore(directory, objects, args)?.print(json);
     }
     let has_keys = || -> CommandResult<bool> {
-        let kind = find_kind(&env, &server_kv_objects(Arc::clone(&objects)))?;
-        Ok(kind == Some(BackupKind::KeyValues))
+        let keys = server_kv_objects(Arc::clone(&objects));
+        Ok(find_kind(&env, &keys)? == Some(BackupKind::KeyValues)
+            && kv::object_backup::first_time_after(keys, args)?.is_none())
     };
     let events = Arc::clone(&objects);
     let mut done = events::object_backup::restore(directory, events, args, has_keys)?;
-    match restore_kv(&env, directory, objects, args) {
+    match restore_kv(&env, directory, Arc::clone(&objects), args) {
         Ok(kv) => {
             if kv.is_some() && args.to_position.is_some() {
                 note(
@@ -109,7 +110,10 @@ pub fn restore(
         Err(error) => {
             done.print(json)?;
             let options = if url.contains('?') { ", and with the options of this URL" } else { "" };
-            let command = kv_restore_command(directory, url, args.to_time);
+            // A command up to the same time would fail again.
+            let first = kv::object_backup::first_time_after(server_kv_objects(objects), args);
+            let to_time = first.ok().flatten().or(args.to_time);
+            let command = kv_restore_command(directory, url, to_time);
             Err(error.with_prefix(&format!(
                 "the events are restored, but not the keys and values; restore them with \
                  `{command}`{options}"

@@ -70,7 +70,7 @@ pub use crate::fs::create_dir::enclosing_store;
 pub use crate::lifecycle::checkpoint::CheckpointReport;
 pub use crate::lifecycle::verify_store::VerifyReport;
 pub use crate::object_backup::object_restore::{
-    ObjectRestoreReport, RestoreTo, restore_from_objects,
+    ObjectRestoreReport, RestoreTo, check_restorable, restore_from_objects,
 };
 pub use crate::object_backup::object_retention::{RetentionReport, retain};
 pub use crate::object_backup::object_verify::{ObjectVerifyReport, verify_objects};

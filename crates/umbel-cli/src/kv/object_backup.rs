@@ -7,13 +7,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use umbel::{
     BackupError, Db, Durability, ObjectBackupOptions, ObjectBackupReport, ObjectVerifyReport,
-    RestorableManifests, RestoreTo, RetentionOptions, RetentionReport, restore_from_objects,
-    retain, verify_objects,
+    RestorableManifests, RestoreTo, RetentionOptions, RetentionReport, check_restorable,
+    restore_from_objects, retain, verify_objects,
 };
 use umbel_env::{Env, Objects};
 
 use crate::backup_url::{backup_error, options};
-use crate::errors::CommandResult;
+use crate::errors::{CommandError, CommandResult};
 use crate::events::event_args::{BackupArgs, RestoreArgs};
 use crate::events::timestamps::rfc3339_of_micros as time;
 use crate::object_backup_outcome::{ObjectBackupOutcome, note_replaced, note_resumed};
@@ -90,6 +90,37 @@ fn retention_json(report: &RetentionReport, is_dry_run: bool) -> Value {
     })
 }
 
+/// State that the arguments name. Their time counts in units of 100 ns.
+fn restore_to(args: &RestoreArgs) -> RestoreTo {
+    args.to_time.map_or(RestoreTo::Latest, |time| RestoreTo::Time(time / 10))
+}
+
+/// Returns the time of the backup's first state, in units of 100 ns since 1970, if it is after the
+/// time that the arguments name.
+pub fn first_time_after(
+    objects: Arc<dyn Objects>,
+    args: &RestoreArgs,
+) -> CommandResult<Option<u64>> {
+    let requests = options(args.throttle);
+    match check_restorable(&Env::system(), objects, restore_to(args), requests) {
+        Ok(()) => Ok(None),
+        Err(BackupError::NoState { first_micros, .. }) => Ok(Some(first_micros.saturating_mul(10))),
+        Err(error) => Err(backup_error(error)),
+    }
+}
+
+/// Returns the failure of a restore.
+fn restore_error(error: BackupError) -> CommandError {
+    match error {
+        BackupError::NoState { location, first_micros } => CommandError::Usage(format!(
+            "the backup in {location} has no state of that time or before; its first state is of \
+             {}: name that time or a later one",
+            time(first_micros)
+        )),
+        error => backup_error(error),
+    }
+}
+
 /// Restores a store from the object store into the directory, to the last run up to the time that
 /// the arguments name.
 pub fn restore(
@@ -98,11 +129,9 @@ pub fn restore(
     args: &RestoreArgs,
 ) -> CommandResult<ObjectBackupOutcome> {
     refuse_file(directory)?;
-    // The argument counts in units of 100 ns.
-    let restore_to = args.to_time.map_or(RestoreTo::Latest, |time| RestoreTo::Time(time / 10));
     let (env, requests) = (Env::system(), options(args.throttle));
-    let restored = restore_from_objects(&env, objects, directory, restore_to, requests);
-    let report = restored.map_err(backup_error)?;
+    let restored = restore_from_objects(&env, objects, directory, restore_to(args), requests);
+    let report = restored.map_err(restore_error)?;
     note_resumed(report.is_resumed, directory);
     let json = json!({
         "time": time(report.captured_micros),

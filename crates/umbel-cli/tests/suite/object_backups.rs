@@ -207,9 +207,41 @@ fn keys_from_before_the_first_event_are_restored() {
     assert!(early.stderr.contains("so the store is empty"), "{early:?}");
     assert_eq!(run("early", &["get", "ada"]).text(), "1815\n");
     assert_eq!(backed_up.read_all("early"), "");
+    // Before both began, nothing is written.
+    let before_both = ["--to-time", "2020-01-01T00:00:00Z"];
+    let parts = ["so the store would be empty", "name a later end"];
+    backed_up.restore("before", &before_both).fails(2, &parts);
+    assert!(!fixture.path("before").exists());
     // Without keys and values, an empty store is no success.
     fs::remove_dir_all(fixture.path("objects/kv")).unwrap();
     backed_up.restore("none", &["--to-time", time]).fails(2, &["so the store would be empty"]);
+}
+
+/// Story: the printed restore of keys and values had the time of which they have no state, so that
+/// it failed as the first one.
+#[test]
+fn printed_restore_of_later_keys_works() {
+    let backed_up = BackedUp::new();
+    let fixture = &backed_up.fixture;
+    backed_up.append(0..10);
+    backed_up.back_up();
+    let last = backed_up.read_all("store");
+    let last: Value = serde_json::from_str(last.lines().last().unwrap()).unwrap();
+    let kv = fixture.path("store/kv");
+    let put = ["put", "ada", "1815", "--db", kv.to_str().unwrap()];
+    fixture.bare(&put).succeeds();
+    backed_up.back_up();
+    let refused = backed_up.restore("copy", &["--to-time", last["created"].as_str().unwrap()]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    let why = "has no state of that time or before; its first state is of ";
+    assert!(refused.stderr.contains(why), "{refused:?}");
+    assert_eq!(backed_up.read_all("copy").lines().count(), 10);
+    let printed = refused.stderr.split('`').nth(1).unwrap();
+    let words: Vec<&str> = printed.split(' ').skip(1).collect();
+    fixture.bare(&words).succeeds();
+    let kv = fixture.path("copy/kv");
+    let get = ["get", "ada", "--db", kv.to_str().unwrap()];
+    assert_eq!(fixture.bare(&get).succeeds().text(), "1815\n");
 }
 
 #[test]

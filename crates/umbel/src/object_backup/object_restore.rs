@@ -73,7 +73,8 @@ struct Restore {
 /// needs a prefix of its own for its backups.
 ///
 /// # Errors
-/// - [`BackupError::Refused`] if there is no backup of a key-value store, or none of that time.
+/// - [`BackupError::Refused`] if there is no backup of a key-value store, or no such manifest.
+/// - [`BackupError::NoState`] if the first state is later than the requested time.
 /// - [`BackupError::Store`] if the directory holds anything but an interrupted restore of the same
 ///   state, and for failed calls of the local file system, such as a full disk. The same restore
 ///   can then be repeated, and keeps the files that it completed.
@@ -148,6 +149,23 @@ pub fn restore_from_objects(
     Ok(report)
 }
 
+/// Checks that a backup in an object store has the requested state. Reads manifests, and writes
+/// nothing.
+///
+/// # Errors
+/// The errors of [`restore_from_objects`] about the backup.
+pub fn check_restorable(
+    env: &Env,
+    objects: Arc<dyn Objects>,
+    restore_to: RestoreTo,
+    options: ObjectRequestOptions,
+) -> BackupResult<()> {
+    let requests = Arc::new(ObjectRequests::new(env, objects, options));
+    let (_, chain) = ManifestChain::<StoreContents>::find(&requests)?;
+    let (_, state) = choose(&requests, &chain, restore_to)?;
+    restorable(&requests, &state).map(drop)
+}
+
 /// Creates the manifest of the restored store, and makes it current.
 fn create_manifest(env: &Env, path: &Path, mut state: ManifestState) -> BackupResult<()> {
     state.set_instance(env.entropy.id()?);
@@ -207,7 +225,10 @@ fn choose(
             let later = chain.earliest(|manifest| captured(manifest) > time)?;
             if later.number == chain.first {
                 // The state can be one that a missing manifest hides.
-                return Err(chain.gap().unwrap_or_else(|| no_state(requests)));
+                return Err(match chain.gap() {
+                    Some(gap) => gap,
+                    None => no_state(requests, chain)?,
+                });
             }
             later.number - 1
         }
@@ -215,13 +236,19 @@ fn choose(
     Ok((chain.manifest(number)?, chain.state(number)?))
 }
 
-/// Returns the error for a time before the first state.
-fn no_state(requests: &ObjectRequests) -> BackupError {
-    BackupError::refused(format!(
-        "the backup in {} has no state of that time or before; `umbel verify` lists the times that \
-         can be restored",
-        requests.objects.location()
-    ))
+/// Returns the error for a time before the first state. It names the first state whose backup is
+/// complete.
+fn no_state(
+    requests: &ObjectRequests,
+    chain: &ManifestChain<'_, StoreContents>,
+) -> BackupResult<BackupError> {
+    let mut number = chain.first;
+    while number < chain.newest.number && chain.state(number)?.store.is_none() {
+        number += 1;
+    }
+    let location = requests.objects.location().to_string();
+    let first_micros = chain.manifest(number)?.contents.captured_micros;
+    Ok(BackupError::NoState { location, first_micros })
 }
 
 /// Returns the store's state with its files.

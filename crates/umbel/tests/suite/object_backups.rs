@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use umbel::{
     BackupError, BackupErrorKind, Db, Env, KeyspaceOptions, ObjectBackup, ObjectBackupOptions,
-    ObjectRequestOptions, Options, RestoreTo, RetentionOptions, restore_from_objects, retain,
-    verify_objects,
+    ObjectRequestOptions, Options, RestoreTo, RetentionOptions, check_restorable,
+    restore_from_objects, retain, verify_objects,
 };
 use umbel_env::{ObjectBytes, ObjectName, ObjectResult, ObjectSource, Objects};
 use umbel_sim::{ObjectDamage, ObjectSim};
@@ -179,6 +179,13 @@ fn state_of_every_run_is_restored_exactly() {
     let early = RestoreTo::Time(runs[0].0 - 1);
     let error = restored(&fixture.objects, early).expect_err("before the first run");
     assert!(error.to_string().contains("no state of that time or before"), "{error}");
+    // Story: no message named the time of the first state.
+    let check = |end| check_restorable(&fixture.env, fixture.client(), end, plain());
+    match check(early) {
+        Err(BackupError::NoState { first_micros, .. }) => assert_eq!(first_micros, runs[0].0),
+        other => panic!("{other:?}"),
+    }
+    check(RestoreTo::Time(runs[0].0)).expect("the first run");
     let error = restored(&fixture.objects, RestoreTo::Manifest(26)).expect_err("too high");
     assert!(error.to_string().contains("has no manifest 26"), "{error}");
     let range = verify_objects(&fixture.env, fixture.client(), plain()).expect("verified");
