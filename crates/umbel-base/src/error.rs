@@ -6,6 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::shell_word::quote_path;
+
 /// Result of every fallible function of Umbel.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -184,11 +186,12 @@ impl fmt::Display for Error {
                 write!(f, "conflict: {message}; read the key again and retry the batch")
             }
             // An event store prints its own remedy instead.
-            Error::Corruption { .. } => write!(
+            Error::Corruption { file, .. } => write!(
                 f,
-                "{}; `umbel verify` names all damage; restore the store from a backup, or from a \
-                 checkpoint on another disk",
-                self.message_without_advice()
+                "{}; `{}` names all damage; restore the store from a backup, or from a checkpoint \
+                 on another disk",
+                self.message_without_advice(),
+                verify_command(file)
             ),
             Error::Io { operation, path, source } => {
                 write!(f, "could not {operation} {}: {source}", path.display())?;
@@ -235,6 +238,19 @@ impl fmt::Display for Error {
                 path.display()
             ),
         }
+    }
+}
+
+/// Returns the command that checks the key-value store of a damaged file. It names no directory for
+/// a file that no key-value store has.
+fn verify_command(file: &Path) -> String {
+    const EXTENSIONS: [&str; 4] = ["manifest", "log", "table", "blob"];
+    let is_of_store = file.file_name().is_some_and(|name| name == "CURRENT")
+        || file.extension().is_some_and(|end| EXTENSIONS.iter().any(|of| end == *of));
+    let directory = file.parent().filter(|path| is_of_store && !path.as_os_str().is_empty());
+    match directory {
+        Some(directory) => format!("umbel verify --db {}", quote_path(directory)),
+        None => "umbel verify".to_string(),
     }
 }
 
@@ -290,8 +306,16 @@ mod tests {
         assert_eq!(error.message_without_advice(), "corruption in data/7.table at byte 3: bad");
         let message = error.to_string();
         assert!(message.starts_with(&error.message_without_advice()), "{message}");
-        assert!(message.contains("umbel verify") && message.contains("from a backup"), "{message}");
+        // Story: the command named no store, and was refused as it was printed.
+        assert!(message.contains("`umbel verify --db data` names all damage"), "{message}");
+        assert!(message.contains("from a backup"), "{message}");
         assert!(!message.contains("repair"), "{message}");
+        let blank = Error::corruption(Path::new("/my data/CURRENT"), 3, "bad").to_string();
+        assert!(blank.contains("`umbel verify --db '/my data'`"), "{blank}");
+        for foreign in ["/my data", "7.table", "names.filter"] {
+            let message = Error::corruption(Path::new(foreign), 3, "bad").to_string();
+            assert!(message.contains("`umbel verify` names all"), "{message}");
+        }
         assert_eq!(Error::Closed.message_without_advice(), Error::Closed.to_string());
     }
 

@@ -96,9 +96,12 @@ impl RepairMarker {
         file.read_exact_at(&mut bytes, 0)?;
         let marker = RepairMarker::decode(&bytes);
         marker.map(Some).ok_or_else(|| {
-            let reason = "this is not a valid marker of a repair: the file is damaged, or of \
-                 another version; remove this file and the directory `index`, which is rebuilt \
-                 from the event log, then run `umbel repair`";
+            let reason = format!(
+                "this is not a valid marker of a repair: the file is damaged, or of another \
+                 version; remove this file and the directory `index`, which is rebuilt from the \
+                 event log, then run `umbel repair --db {}`",
+                quote_path(folder)
+            );
             umbel::Error::corruption(&path, 0, reason).into()
         })
     }

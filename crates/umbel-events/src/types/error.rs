@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use umbel_base::damage_count::StoreError;
+use umbel_base::shell_word::quote_path;
 
 use crate::limits::EXPRESSION_BACKTRACKS_MAX;
 use crate::types::event::EventId;
@@ -14,6 +15,8 @@ use crate::types::version_conflict::{PresentEvents, VersionConflict};
 
 /// Directory name of the index.
 const INDEX_DIRECTORY: &str = "index";
+/// Directory name of the chunks.
+const LOG_DIRECTORY: &str = "log";
 /// Extensions of the key-value store's files in the index directory.
 const INDEX_EXTENSIONS: [&str; 4] = ["manifest", "log", "table", "blob"];
 
@@ -370,10 +373,24 @@ fn advice(file: &Path) -> String {
             "move the directory {} away: the next open rebuilds the index from the event log",
             folder.display()
         ),
-        None => "restore the event store from a backup, or save the readable events with `umbel \
-             repair`"
-            .to_string(),
+        None => format!(
+            "restore the event store from a backup, or save the readable events with `umbel repair \
+             --db {}`",
+            quote_path(store_directory(file))
+        ),
     }
+}
+
+/// Returns the directory of the event store of a file outside its index. The file can be the
+/// directory of the chunks. A store's own directory may be called `log`, too.
+fn store_directory(file: &Path) -> &Path {
+    let is_log = |path: &&Path| path.file_name().is_some_and(|name| name == LOG_DIRECTORY);
+    let log = match file.extension().is_some_and(|end| end == "chunk") {
+        true => file.parent().filter(is_log),
+        false => Some(file).filter(is_log),
+    };
+    let directory = log.unwrap_or(file).parent();
+    directory.filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Maximum number of characters of a client's text in a message.
@@ -433,6 +450,21 @@ mod tests {
                 "{error_text}"
             );
             assert!(!damage(path).is_index_damage());
+        }
+        // Story: the command named no store, and was refused as it was printed.
+        for (path, directory) in [
+            ("/my shop/CHUNKS", "'/my shop'"),
+            ("/shop/log/00000001.chunk", "/shop"),
+            ("/shop/log", "/shop"),
+            ("/shop/log/CHUNKS", "/shop/log"),
+            ("/shop/log/log/00000001-000002.chunk", "/shop/log"),
+            ("/shop/REPAIR", "/shop"),
+            ("log/00000001.chunk", "."),
+            ("CHUNKS", "."),
+        ] {
+            let error_text = damage(path).to_string();
+            let command = format!("with `umbel repair --db {directory}`");
+            assert!(error_text.ends_with(&command), "{error_text}");
         }
         let error_text = damage("copy/log/00000001.chunk").into_backup_error().to_string();
         assert!(

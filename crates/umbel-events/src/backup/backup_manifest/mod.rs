@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use umbel_backup::{BackupIdentity, DIRECTORY_BACKUP_MAGIC};
 use umbel_base::checksum::checksum;
-use umbel_base::shell_word::directory_url;
+use umbel_base::shell_word::{directory_url, quote_path};
 use umbel_base::{Decoder, varint};
 use umbel_env::{Access, Env};
 
@@ -77,7 +77,8 @@ pub fn check_no_backup(env: &Env, folder: &Path) -> Result<()> {
     if BackupManifest::exists(env, folder)? {
         return Err(Error::invalid(format!(
             "{shown} holds a backup, not an event store: restore the backup into another \
-             directory (`umbel restore`), then open that directory"
+             directory (`umbel restore --from {} --db DIR`), then open that directory",
+            quote_path(folder)
         )));
     }
     if env.files.exists(&restore_marker_path(folder))? {
@@ -180,8 +181,9 @@ impl BackupManifest {
         let corrupt = |offset: u64, reason: &str| -> Error {
             let reason = format!(
                 "{reason} (back up the store to another directory; if the store is lost, remove \
-                 this file and run `umbel repair` on the directory, which makes a store of the \
-                 readable events)"
+                 this file and run `umbel repair --db {}`, which makes a store of the readable \
+                 events)",
+                quote_path(path.parent().unwrap_or(path))
             );
             umbel::Error::corruption(path, offset, reason).into()
         };
@@ -217,8 +219,12 @@ impl BackupManifest {
         let path = folder.join(MANIFEST_NAME);
         if !env.files.exists(&path)? {
             let what = match ChunkManifest::exists(env, folder)? {
-                true => "the directory holds an event store, which `umbel backup` can back up",
-                false => "the directory has no file BACKUP",
+                true => format!(
+                    "the directory holds an event store, which `umbel backup --db {} --to TARGET` \
+                     can back up",
+                    quote_path(folder)
+                ),
+                false => "the directory has no file BACKUP".to_string(),
             };
             let shown = folder.display();
             return Err(Error::invalid(format!("there is no backup in {shown}: {what}")));
@@ -246,8 +252,10 @@ impl BackupManifest {
         let manifest = BackupManifest::read(env, folder)?;
         if manifest.number == 0 {
             return Err(Error::invalid(format!(
-                "the first backup to {} is not complete; run `umbel backup` again",
-                folder.display()
+                "the first backup to {} is not complete; run `umbel backup --db STORE --to {}` \
+                 again",
+                folder.display(),
+                quote_path(folder)
             )));
         }
         Ok(manifest)
