@@ -1,5 +1,6 @@
 //! `umbel doctor`: checks from a client's position whether a server can be used.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ use x509_cert::der::Decode;
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::{ConnectionString, TlsOptions};
 use crate::events::client::grpc_connection::{self, Connection, event_id, status_error};
-use crate::events::client::shell_command::umbel_command;
+use crate::events::client::pem_files::PemFile;
+use crate::events::client::shell_command::{store_command, umbel_command};
 use crate::events::client::stream_writes::{self, AppendFailure};
 use crate::events::damage_count::{damage_in_stats, read_damage_count};
 use crate::events::event_args::DoctorArgs;
@@ -47,6 +49,9 @@ const QUOTA_SHARE_MIN: u64 = 10;
 const QUOTA_SHARE_FULL: u64 = 100;
 /// A certificate that ends within this many days should be replaced.
 const CERTIFICATE_DAYS_MIN: u64 = 14;
+/// Checks of the store, and those that not every server has.
+const STORE_CHECKS: [&str; 4] = ["store", "clock", "filter", "damage"];
+const OPTIONAL_CHECKS: [&str; 5] = ["disk", "quota", "telemetry", "backup", "kv backup"];
 /// Age of the events that a continuous backup lacks from which on it needs attention.
 const BACKUP_SECONDS_MAX: u64 = 600;
 
@@ -163,7 +168,7 @@ async fn examine(address: &ConnectionString, writes: bool) -> CommandResult<Vec<
     let advertised = async {
         match connection.http_get("/gossip").await {
             Ok((StatusCode::OK, body)) => advertised_state(address, &body).await,
-            other => missing_page(other.map(|(status, _)| status)),
+            other => missing_page(&connection, other.map(|(status, _)| status)),
         }
     };
     note("advertised", with_timeout(advertised).await);
@@ -186,10 +191,11 @@ async fn stored_states(
     let stats = match read_stats(connection).await {
         Ok(stats) => stats,
         Err(missing) => {
-            return ["store", "clock", "filter", "damage"]
-                .into_iter()
-                .map(|what| (what, missing.clone()))
-                .collect();
+            // A refused client cannot know which of the optional checks the server has.
+            let is_skipped = missing.0 == FindingState::Unseen;
+            let optional = OPTIONAL_CHECKS.iter().filter(|_| is_skipped);
+            let checks = STORE_CHECKS.iter().chain(optional);
+            return checks.map(|what| (*what, missing.clone())).collect();
         }
     };
     let mut states = stats_states(&stats, address);
@@ -197,7 +203,7 @@ async fn stored_states(
         Some(errors) => Ok(errors),
         None => read_damage_count(connection, CHECK_TIMEOUT).await,
     };
-    states.push(("damage", damage_state(errors)));
+    states.push(("damage", damage_state(errors, store_path(&stats))));
     states
 }
 
@@ -223,7 +229,7 @@ fn stats_states(
 async fn read_stats(connection: &Connection) -> Result<Value, (FindingState, String)> {
     match connection.http_get("/stats").await {
         Ok((status, body)) if status.is_success() => Ok(parse_json(&body)),
-        other => Err(missing_page(other.map(|(status, _)| status))),
+        other => Err(missing_page(connection, other.map(|(status, _)| status))),
     }
 }
 
@@ -235,7 +241,9 @@ async fn check_alive(
         Ok((status, _)) if status.is_success() => {
             Ok((FindingState::Fine, "the server runs".into()))
         }
-        Ok((status, _)) => Ok(missing_page(Ok(status))),
+        Ok((status, _)) => Ok(missing_page(connection, Ok(status))),
+        // The message has the remedy.
+        Err(failure) if connection.is_refused() => Err(error_state(failure)),
         Err(failure) => {
             let message = format!(
                 "{failure}; the process that listens there may not be an event store server"
@@ -280,12 +288,22 @@ fn millis(time: Duration) -> String {
 }
 
 /// Returns the finding for an HTTP page that the server did not return.
-fn missing_page(status: CommandResult<StatusCode>) -> (FindingState, String) {
+fn missing_page(
+    connection: &Connection,
+    status: CommandResult<StatusCode>,
+) -> (FindingState, String) {
+    page_refusal(connection.has_login(), status)
+}
+
+/// Finding for an HTTP page that was refused to a client with a login, or to an anonymous one.
+fn page_refusal(has_login: bool, status: CommandResult<StatusCode>) -> (FindingState, String) {
     match status {
-        // Story: doctor with a wrong password advised to name a user.
+        Ok(StatusCode::UNAUTHORIZED) if has_login => {
+            let message = "this check needs a user who can log in: see the line `user`";
+            (FindingState::Unseen, message.to_string())
+        }
         Ok(StatusCode::UNAUTHORIZED) => {
-            let message = "this check needs a user with the right password, who is not disabled: \
-                           --connect kurrentdb://USER@HOST:PORT";
+            let message = "this check needs a user: --connect kurrentdb://USER@HOST:PORT";
             (FindingState::Unseen, message.to_string())
         }
         Ok(StatusCode::FORBIDDEN) => {
@@ -305,7 +323,7 @@ async fn page_state(
 ) -> (FindingState, String) {
     match connection.http_get(path).await {
         Ok((status, body)) if status.is_success() => say(&body),
-        other => missing_page(other.map(|(status, _)| status)),
+        other => missing_page(connection, other.map(|(status, _)| status)),
     }
 }
 
@@ -417,14 +435,31 @@ async fn user_state(connection: &Connection, address: &ConnectionString) -> (Fin
         Ok(Err(status)) => Err(status),
         Err(failure) => return error_state(failure),
     };
-    read_state(address.user.as_ref().map(|(user, _)| &user[..]), read)
+    read_state(described_user(address).as_deref(), read)
+}
+
+/// Describes the user of a connection; `None` for an anonymous client. For the server, too, a
+/// password counts before a certificate.
+fn described_user(address: &ConnectionString) -> Option<String> {
+    if let Some((user, _)) = &address.user {
+        return Some(format!("user {user}"));
+    }
+    let (path, _) = address.encryption.as_ref()?.user.as_ref()?;
+    let (option, content) = ("userCertFile", "the certificate of a user");
+    let subject = || {
+        let certificates = PemFile { option, path, content }.certificates().ok()?;
+        let certificate = Certificate::from_der(certificates.first()?).ok()?;
+        Some(certificate.tbs_certificate.subject.to_string())
+    };
+    let named = subject().unwrap_or_else(|| path.display().to_string());
+    Some(format!("the user of the certificate {named}"))
 }
 
 /// Finding for a read of all events by this user, or by an anonymous client.
 fn read_state(user: Option<&str>, read: Result<(), Status>) -> (FindingState, String) {
     let status = match (user, read) {
         (Some(user), Ok(())) => {
-            return (FindingState::Fine, format!("user {user} can read all events"));
+            return (FindingState::Fine, format!("{user} can read all events"));
         }
         (None, Ok(())) => {
             let message = "no user given; anonymous clients can read all events";
@@ -438,7 +473,7 @@ fn read_state(user: Option<&str>, read: Result<(), Status>) -> (FindingState, St
         // The login succeeded. Only administrators read all events by default.
         Some(user) if is_denied => (
             FindingState::Fine,
-            format!("user {user} can log in, but has no permission to read all events"),
+            format!("{user} can log in, but has no permission to read all events"),
         ),
         None if is_denied || status.code() == Code::Unauthenticated => (
             FindingState::Fine,
@@ -455,7 +490,7 @@ async fn response_time(connection: &Connection, clock: &Arc<dyn Clock>) -> (Find
         let start = clock.now();
         match connection.http_get("/ping").await {
             Ok((StatusCode::OK, _)) => times.push(since(clock, start)),
-            other => return missing_page(other.map(|(status, _)| status)),
+            other => return missing_page(connection, other.map(|(status, _)| status)),
         }
     }
     times.sort_unstable();
@@ -463,6 +498,16 @@ async fn response_time(connection: &Connection, clock: &Arc<dyn Clock>) -> (Find
     let state = if median > SLOW_PING { FindingState::Doubtful } else { FindingState::Fine };
     let message = format!("{PINGS} pings, median {}, maximum {}", millis(median), millis(max));
     (state, message)
+}
+
+/// Directory of the store on the server's machine; `None` for an earlier server.
+fn store_path(stats: &Value) -> Option<&Path> {
+    stats["directory"]["path"].as_str().map(Path::new)
+}
+
+/// A command for the server's machine, on the directory of its store if that is known.
+fn command_there(words: &[&str], directory: Option<&Path>) -> String {
+    store_command(words, directory.unwrap_or(Path::new("DIR")))
 }
 
 fn store_state(stats: &Value) -> (FindingState, String) {
@@ -530,7 +575,7 @@ fn quota_state(stats: &Value, address: &ConnectionString) -> Option<(FindingStat
 
 /// Finding about the errors for damaged data since the server started, or about the reason why
 /// their number is unknown.
-fn damage_state(errors: Result<u64, String>) -> (FindingState, String) {
+fn damage_state(errors: Result<u64, String>, directory: Option<&Path>) -> (FindingState, String) {
     match errors {
         Err(reason) => (FindingState::Unseen, reason),
         Ok(0) => {
@@ -540,9 +585,11 @@ fn damage_state(errors: Result<u64, String>) -> (FindingState, String) {
         Ok(errors) => {
             let message = format!(
                 "{} for damaged data since the server started; the server's log names the files: \
-                 run `umbel verify` on the server's directory, then restore the store from a \
-                 backup, or save the readable events with `umbel repair`",
-                counted(errors, "error")
+                 run `{}` on the server's machine, then restore the store from a backup, or stop \
+                 the server and save the readable events with `{}`",
+                counted(errors, "error"),
+                command_there(&["verify"], directory),
+                command_there(&["repair"], directory)
             );
             (FindingState::Damaged, message)
         }
@@ -556,19 +603,26 @@ fn clock_state(stats: &Value) -> (FindingState, String) {
     };
     let seconds = |name: &str| store[name].as_u64().unwrap_or_default();
     let (rejected, behind) = (seconds("clockRejectedSeconds"), seconds("clockBehindSeconds"));
-    let remedy = "correct the server's clock; if it is right, stop the server and run `umbel \
-                  doctor --accept-clock` on its directory, or start it once with --accept-clock";
+    let remedy = || {
+        format!(
+            "correct the server's clock; if it is right, stop the server and run `{}` on its \
+             machine, or start it once with --accept-clock",
+            command_there(&["doctor", "--accept-clock"], store_path(stats))
+        )
+    };
     if rejected > 0 {
         let message = format!(
             "the server's clock is {rejected} s ahead of the time that the store believes, and \
-             events get the earlier time or are refused: {remedy}"
+             events get the earlier time or are refused: {}",
+            remedy()
         );
         return (FindingState::Doubtful, message);
     }
     if behind > 0 {
         let message = format!(
             "the last event is {behind} s ahead of the server's clock, and later events get its \
-             time: {remedy}"
+             time: {}",
+            remedy()
         );
         return (FindingState::Doubtful, message);
     }
@@ -763,9 +817,14 @@ mod tests {
         let (state, message) = filter_state(&page);
         assert!(state == FindingState::Doubtful && message.contains("2 damaged"), "{message}");
         assert_eq!(filter_state(&parse_json(b"no page")).0, FindingState::Fine);
-        assert_eq!(damage_state(Err("no response".into())).0, FindingState::Unseen);
-        assert_eq!(damage_state(Ok(0)).0, FindingState::Fine);
-        assert_eq!(damage_state(Ok(1)).0, FindingState::Damaged);
+        assert_eq!(damage_state(Err("no response".into()), None).0, FindingState::Unseen);
+        assert_eq!(damage_state(Ok(0), None).0, FindingState::Fine);
+        let page = json!({ "directory": { "path": "/my shop" } });
+        let (state, message) = damage_state(Ok(1), store_path(&page));
+        assert_eq!(state, FindingState::Damaged);
+        // Story: the commands named no store, and were refused as they were printed.
+        assert!(message.contains("`umbel verify --db '/my shop'`"), "{message}");
+        assert!(message.contains("`umbel repair --db '/my shop'`"), "{message}");
         assert!(telemetry_state(&parse_json(b"{}")).is_none());
         let export = |failing: &str| {
             let page = format!(
@@ -781,8 +840,18 @@ mod tests {
         check_backup_findings();
         let (_, message) = version(br#"{"version":"1","authentication":{"type":"insecure"}}"#);
         assert!(message.contains("without users"), "{message}");
-        assert_eq!(missing_page(Ok(StatusCode::FORBIDDEN)).0, FindingState::Unseen);
-        assert_eq!(missing_page(Ok(StatusCode::SERVICE_UNAVAILABLE)).0, FindingState::Wrong);
+        check_page_refusals();
+    }
+
+    /// Story: with a wrong password, the lines of skipped checks advised to name a user.
+    fn check_page_refusals() {
+        assert_eq!(page_refusal(true, Ok(StatusCode::FORBIDDEN)).0, FindingState::Unseen);
+        let failed = page_refusal(true, Ok(StatusCode::SERVICE_UNAVAILABLE));
+        assert_eq!(failed.0, FindingState::Wrong);
+        let (state, message) = page_refusal(true, Ok(StatusCode::UNAUTHORIZED));
+        assert!(state == FindingState::Unseen && !message.contains("--connect"), "{message}");
+        let (state, message) = page_refusal(false, Ok(StatusCode::UNAUTHORIZED));
+        assert!(state == FindingState::Unseen && message.contains("USER@HOST"), "{message}");
     }
 
     /// Checks the findings about a continuous backup.
@@ -837,10 +906,10 @@ mod tests {
         let (state, closed) = message(None, refused());
         assert!(state == FindingState::Fine && closed.contains("as expected"), "{closed}");
         assert_eq!(
-            message(Some("ada"), Ok(())),
+            message(Some("user ada"), Ok(())),
             (FindingState::Fine, "user ada can read all events".into())
         );
-        assert_eq!(message(Some("ada"), refused()).0, FindingState::Wrong);
+        assert_eq!(message(Some("user ada"), refused()).0, FindingState::Wrong);
         assert_eq!(message(None, Err(Status::unavailable("gone"))).0, FindingState::Wrong);
     }
 
@@ -848,7 +917,7 @@ mod tests {
     #[test]
     fn user_without_permission_to_read_all_events_is_fine() {
         let denied = || Err(Status::permission_denied("access denied"));
-        let (state, message) = read_state(Some("ops"), denied());
+        let (state, message) = read_state(Some("user ops"), denied());
         assert!(state == FindingState::Fine && message.contains("can log in"), "{message}");
         assert_eq!(read_state(None, denied()).0, FindingState::Fine);
     }

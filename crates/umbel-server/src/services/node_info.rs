@@ -67,9 +67,12 @@ pub fn stats_page(store: &Stats, disk: Option<&DiskSpace>, service: &ServerConte
     if let Some(DiskSpace { available_bytes, total_bytes }) = disk {
         shown["disk"] = json!({ "availableBytes": available_bytes, "totalBytes": total_bytes });
     }
+    let directory = &store.directory;
+    let path = directory.path_now.as_ref().unwrap_or(&directory.path);
     shown["directory"] = json!({
-        "isMoved": store.directory.is_moved,
-        "isRemoved": store.directory.is_removed,
+        "path": path.display().to_string(),
+        "isMoved": directory.is_moved,
+        "isRemoved": directory.is_removed,
     });
     if let Some(kv) = &service.kv {
         let count = kv.damage_errors() + service.damaged_kv_runs();

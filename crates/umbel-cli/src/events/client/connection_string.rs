@@ -59,11 +59,7 @@ impl ConnectionString {
             variable().or_else(|| prompt(&format!("password of {}", user.escape_default())))
         };
         parse(text, password).map_err(|why| {
-            CommandError::usage(format!(
-                "{flag} is {}: {why}; write http://HOST:PORT, or \
-                 kurrentdb://USER@HOST:PORT?tlsCaFile=FILE",
-                without_password(text)
-            ))
+            CommandError::usage(format!("{flag} is {}: {why}", without_password(text)))
         })
     }
 
@@ -141,8 +137,8 @@ fn parse(
     let is_plain = matches!(&*scheme, "http" | "https");
     if !is_plain && !SCHEMES.contains(&&*scheme) {
         return Err(
-            "the address must name one server, by http://, https://, esdb://, kurrentdb:// or \
-             kdb://",
+            "the address must name one server: write http://HOST:PORT, https://HOST:PORT, or \
+             kurrentdb://USER@HOST:PORT?tlsCaFile=FILE (also esdb:// or kdb://)",
         );
     }
     let option = |name: &str| -> Result<Option<String>, &'static str> {
@@ -151,14 +147,16 @@ fn parse(
         pair.map(|(_, value)| percent_decode(value)).transpose()
     };
     let file = |name: &str| match option(name)? {
-        Some(path) if path.is_empty() => Err("an option that names a file is empty"),
+        Some(path) if path.is_empty() => {
+            Err("an option that names a file is empty; name the file, or leave out the option")
+        }
         path => Ok(path.map(PathBuf::from)),
     };
     let switch = |name: &str, default: bool| match option(name)? {
         None => Ok(default),
         Some(value) if value.eq_ignore_ascii_case("true") => Ok(true),
         Some(value) if value.eq_ignore_ascii_case("false") => Ok(false),
-        Some(_) => Err("tls and tlsVerifyCert must be true or false"),
+        Some(_) => Err("tls and tlsVerifyCert must be true or false; write one of them"),
     };
     let (userinfo, place) =
         place.rsplit_once('@').map_or((None, place), |(userinfo, at)| (Some(userinfo), at));
@@ -194,14 +192,17 @@ fn credentials(
     };
     // A request says both with a colon between them.
     if user.is_empty() || user.contains(':') {
-        return Err("the user name is empty or has a colon, which is invalid");
+        return Err(
+            "the user name is empty or has a colon, which is invalid; write USER@ before the host",
+        );
     }
     let password = written.or_else(|| password(&user)).ok_or(missing)?;
     Ok((user, password))
 }
 
 fn host_and_port(place: &str, needs_port: bool) -> Result<(String, u16), &'static str> {
-    let wrong = "the address names no host and port";
+    let wrong = "the address names no host and port; write http://HOST:PORT, or \
+                 kurrentdb://USER@HOST:PORT?tlsCaFile=FILE";
     // A URL parser drops white space, cuts at # and \, and takes an empty port for none.
     let is_odd = |letter: char| {
         letter.is_whitespace() || letter.is_control() || matches!(letter, '#' | '\\')
@@ -361,6 +362,9 @@ mod tests {
         ] {
             let message = read(text).expect_err(text);
             assert!(message.contains(why), "{text}: {message}");
+            // Story: an address without a password got advice about host and port, too.
+            let is_about_address = why.contains("host and port") || why.contains("must name one");
+            assert_eq!(message.contains("HOST:PORT"), is_about_address, "{text}: {message}");
         }
     }
 

@@ -4,7 +4,10 @@
 use std::error::Error;
 use std::fmt::{self, Display};
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,7 +21,7 @@ use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use prost::Message;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tonic::body::Body;
@@ -43,6 +46,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 /// Time limit of an action of the console, such as a redaction of many events.
 const ACTION_TIMEOUT: Duration = Duration::from_hours(1);
+/// Begin of the error of a transport that the other side ended with an alert of TLS.
+const TLS_ALERT: &str = "received fatal alert";
 /// Maximum length of an accepted message; no event in a store needs a longer message.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Maximum length of an accepted HTTP response: a page of the longest names, each byte escaped.
@@ -99,12 +104,69 @@ trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
+/// Transport that keeps the first error of a read. The calls above it fail without the cause.
+struct ObservedStream {
+    stream: Box<dyn ByteStream>,
+    error: Arc<OnceLock<String>>,
+}
+
+impl AsyncRead for ObservedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if let Poll::Ready(Err(error)) = &read {
+            // A later error follows from the first one.
+            let _ = self.error.set(error.to_string());
+        }
+        read
+    }
+}
+
+impl AsyncWrite for ObservedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
 /// A connection to a server.
 #[derive(Debug, Clone)]
 pub struct Connection {
     sender: SendRequest<Body>,
     origin: Uri,
     authorization: Option<HeaderValue>,
+    /// Whether a certificate identifies the user.
+    has_user_certificate: bool,
+    /// Whether the server has answered a request.
+    has_answered: Arc<AtomicBool>,
+    /// First error of the transport.
+    transport_error: Arc<OnceLock<String>>,
     /// Certificate that the server presented; `None` if the connection is not encrypted.
     pub certificate: Option<Vec<u8>>,
 }
@@ -141,7 +203,11 @@ impl GrpcService<Body> for Connection {
             request.headers_mut().insert(AUTHORIZATION, authorization.clone());
         }
         let (answer, connection) = (self.sender.send_request(request), self.clone());
-        Box::pin(async move { answer.await.map_err(|error| connection.failure(&error)) })
+        Box::pin(async move {
+            let answer = answer.await.map_err(|error| connection.failure(&error))?;
+            connection.has_answered.store(true, Ordering::Relaxed);
+            Ok(answer)
+        })
     }
 }
 
@@ -176,6 +242,8 @@ impl Connection {
         // Keep-alive ends a connection whose peer does not respond.
         builder.timer(TokioTimer::new()).keep_alive_while_idle(true);
         builder.keep_alive_interval(CONNECT_TIMEOUT / 2).keep_alive_timeout(CONNECT_TIMEOUT / 2);
+        let transport_error = Arc::new(OnceLock::new());
+        let stream = ObservedStream { stream, error: Arc::clone(&transport_error) };
         let handshake = builder.handshake(TokioIo::new(stream));
         let handshake =
             tokio::time::timeout(CONNECT_TIMEOUT, handshake).await.map_err(|_| late())?;
@@ -188,15 +256,41 @@ impl Connection {
             HeaderValue::try_from(format!("Basic {both}"))
         });
         let authorization = authorization.transpose().map_err(|error| unreachable(&error))?;
-        Ok(Connection { sender, origin, authorization, certificate })
+        Ok(Connection {
+            sender,
+            origin,
+            authorization,
+            has_user_certificate: address.encryption.as_ref().is_some_and(|tls| tls.user.is_some()),
+            has_answered: Arc::default(),
+            transport_error,
+            certificate,
+        })
+    }
+
+    /// Whether the requests name a user, by a password or a certificate.
+    pub fn has_login(&self) -> bool {
+        self.authorization.is_some() || self.has_user_certificate
+    }
+
+    /// Whether the server ended the connection with an alert of TLS, as it does with a certificate
+    /// of a user that it refuses.
+    pub fn is_refused(&self) -> bool {
+        self.transport_error.get().is_some_and(|error| error.starts_with(TLS_ALERT))
     }
 
     fn failure(&self, error: &hyper::Error) -> ConnectionFailure {
         let remedy = match self.certificate {
+            Some(_) if self.is_refused() && self.has_user_certificate => {
+                "; the server refuses the certificate of userCertFile: name one that is valid, for \
+                 clients (clientAuth), and signed by an authority that the server trusts"
+            }
             Some(_) => "",
+            // The advice is for a first request.
+            None if self.has_answered.load(Ordering::Relaxed) => "",
             None => "; if the server uses TLS, write https://, or leave out tls=false",
         };
-        ConnectionFailure { origin: self.origin.clone(), reason: error_chain(error), remedy }
+        let reason = self.transport_error.get().cloned().unwrap_or_else(|| error_chain(error));
+        ConnectionFailure { origin: self.origin.clone(), reason, remedy }
     }
 
     /// Client for gRPC calls on this connection.
@@ -280,7 +374,8 @@ impl Connection {
         let answer = answer.map_err(|failure| {
             let ConnectionFailure { reason, remedy, .. } = failure;
             // A check tries what the server speaks.
-            let remedy = if call == HttpCall::Check { "" } else { remedy };
+            let is_try = call == HttpCall::Check && !self.is_refused();
+            let remedy = if is_try { "" } else { remedy };
             wrong(&format!("{reason}{remedy}"))
         })?;
         let status = answer.status();

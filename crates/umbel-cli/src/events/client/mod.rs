@@ -4,7 +4,7 @@ pub mod connection_string;
 pub mod grpc_connection;
 pub mod grpc_source;
 pub mod password_source;
-mod pem_files;
+pub mod pem_files;
 pub mod server_names;
 pub mod server_work;
 pub mod shell_command;
