@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use umbel_base::checksum::checksum;
 use umbel_base::ignore_poison::IgnorePoison;
+use umbel_base::shell_word::quote_path;
 use umbel_base::{Decoder, varint};
 use umbel_env::{File, ObjectError, ObjectErrorKind, ObjectSource};
 
@@ -168,10 +169,14 @@ impl PieceSource {
         read.map_err(|error| self.error(format!("the local file cannot be read: {error}")))?;
         let expected = self.block_checksums.get(number as usize);
         if expected != Some(&checksum(self.id, at, &bytes)) {
+            // The chunks of an event store have a directory of their own.
+            let depth = if self.kind == BackupKind::Events { 2 } else { 1 };
+            let directory = self.file.path().ancestors().nth(depth).unwrap_or(self.file.path());
             return Err(self.error(format!(
-                "the local file changed at byte {at} or later while it was uploaded; run `umbel \
-                 verify` on the {}",
-                self.kind.store()
+                "the local file changed at byte {at} or later while it was uploaded; check the {} \
+                 with `umbel verify --db {}`",
+                self.kind.store(),
+                quote_path(directory)
             )));
         }
         Ok(bytes)

@@ -14,6 +14,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use umbel_base::shell_word::quote;
 use umbel_env::{Env, ListedObject, ObjectName, Objects};
 
 use crate::backup_error::{BackupError, BackupResult};
@@ -217,7 +218,8 @@ impl<'a> Survey<'a> {
         let Some(name) = missing.first() else { return Ok(()) };
         let reason = format!(
             "manifest {number} names this object, which is missing or has another length, so \
-             nothing is deleted until the manifest expires; run `umbel verify` on the backup"
+             nothing is deleted until the manifest expires; run `umbel verify --from {}`",
+            quote(self.requests.objects.location())
         );
         Err(self.requests.damaged(name, reason))
     }

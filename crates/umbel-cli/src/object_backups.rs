@@ -61,8 +61,9 @@ fn check_directory_backup(directory: Option<&Path>) -> CommandResult<()> {
         None => Ok(()),
         Some(directory) => Err(CommandError::usage(format!(
             "{} holds a key-value store, which is backed up into an object store: write \
-             --to file:///DIR for one in a directory, or copy the store with `umbel checkpoint`",
-            directory.display()
+             --to file:///DIR for one in a directory, or copy the store with `{}`",
+            directory.display(),
+            store_command(&["checkpoint", "COPY"], directory)
         ))),
     }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use umbel::{Db, Durability, Keyspace, KeyspaceOptions, Options};
+use umbel_base::shell_word::{quote, quote_path};
 use umbel_env::Env;
 use umbel_events::check_folder_kind;
 
@@ -64,9 +65,10 @@ impl StoreLocation {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 Err(CommandError::usage(format!(
-                    "the directory {} does not exist; check --db, or create a store there \
-                     with `umbel import` or `umbel put`",
-                    self.directory.display()
+                    "the directory {} does not exist; check --db, or create a store there with \
+                     `umbel put KEY VALUE --db {}` or `umbel import`",
+                    self.directory.display(),
+                    quote_path(&self.directory)
                 )))
             }
             Err(error) => Err(CommandError::system("open", &self.directory, &error)),
@@ -107,9 +109,10 @@ fn refuse_file_as(directory: &Path, what: &str, advice: &str) -> CommandResult<(
 fn refuse_events(directory: &Path) -> CommandResult<()> {
     if is_event_store(directory) {
         return Err(CommandError::usage(format!(
-            "{} holds an event store, not a key-value store; use `umbel read`, `append`, \
-             `streams` or `delete --stream`",
-            directory.display()
+            "{} holds an event store, not a key-value store; use the commands for events, such as \
+             `umbel read --all --db {}`",
+            directory.display(),
+            quote_path(directory)
         )));
     }
     let has_current = || directory.join("CURRENT").exists();
@@ -148,8 +151,10 @@ pub fn existing_keyspace(db: &Db, name: &str) -> CommandResult<Keyspace> {
     let path = db.path().display();
     Err(CommandError::usage(if names.is_empty() {
         format!(
-            "the store in {path} has no keyspaces yet; `umbel put` or `umbel import` creates a \
-             keyspace"
+            "the store in {path} has no keyspaces yet; `umbel put KEY VALUE --keyspace {} --db {}` \
+             or `umbel import` creates a keyspace",
+            quote(name),
+            quote_path(db.path())
         )
     } else {
         format!(

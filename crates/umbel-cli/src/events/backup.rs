@@ -12,6 +12,7 @@ use umbel_events::{
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::server_work::ServerWork;
+use crate::events::client::shell_command::store_command;
 use crate::events::event_args::{BackupArgs, RestoreArgs};
 use crate::events::object_backup;
 use crate::events::open_event_store;
@@ -112,9 +113,10 @@ pub fn run(
     closed?;
     if omits_keys {
         note(&format!(
-            "umbel: the keys and values in {} are not in this backup; back them up with \
-             `umbel checkpoint`, or back up both into an object store with --to URL",
-            keys.display()
+            "umbel: the keys and values in {} are not in this backup; back them up with `{}`, or \
+             back up both into an object store with --to URL",
+            keys.display(),
+            store_command(&["checkpoint", "COPY"], &keys)
         ));
     }
     print_report(&target.display().to_string(), &report, json)

@@ -7,6 +7,7 @@ use umbel_env::Env;
 use umbel_events::{Error, Store, StoreOptions, check_folder_kind};
 
 use crate::errors::{CommandError, CommandResult};
+use crate::events::client::shell_command::store_command;
 use crate::global_options::StoreLimits;
 use crate::open_kv_store::{refuse_file, require_directory};
 use crate::store_kind::is_event_store;
@@ -60,9 +61,9 @@ pub fn existing_directory(directory: Option<&Path>) -> CommandResult<&Path> {
     if !is_event_store(directory) {
         check_folder_kind(&Env::system(), directory)?;
         return Err(CommandError::usage(format!(
-            "there is no event store in {}; check --db, or create an event store there with \
-             `umbel append`",
-            directory.display()
+            "there is no event store in {}; check --db, or create an event store there with `{}`",
+            directory.display(),
+            store_command(&["append"], directory)
         )));
     }
     Ok(directory)

@@ -10,7 +10,6 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::runtime::Runtime;
 use tonic::Status;
 use umbel::Durability;
-use umbel_base::shell_word::quote;
 use umbel_env::{Entropy, Env};
 use umbel_events::{
     Direction, EventId, ExpectedVersion, NewEvent, RecordedEvent, Revision, Store, metadata_stream,
@@ -106,9 +105,8 @@ pub fn run(
         let address = ConnectionString::parse("--connect", connect)?;
         let runtime = grpc_connection::runtime()?;
         let connection = runtime.block_on(Connection::open(&address))?;
-        let list_command = umbel_command(&["streams"], &address);
         let entropy = Env::system().entropy;
-        let server = MetadataServer { runtime, connection, list_command, entropy };
+        let server = MetadataServer { runtime, connection, address, entropy };
         return print(&show_or_change(&server, change, &args.stream)?, is_change);
     }
     let store = match change {
@@ -130,7 +128,7 @@ fn show_or_change(
 ) -> CommandResult<MetadataKeys> {
     match change {
         Some(change) => change.apply(source, stream),
-        None => keys(stream, source.newest(stream)?.as_ref()),
+        None => keys(source, stream),
     }
 }
 
@@ -157,6 +155,9 @@ trait MetadataSource {
     /// Appends metadata of a stream. Returns `false` if the stream of the metadata does not have
     /// the expected version.
     fn append(&self, stream: &str, expected: ExpectedVersion, data: &[u8]) -> CommandResult<bool>;
+
+    /// Returns an `umbel` command that works on this store or server.
+    fn command(&self, words: &[&str]) -> String;
 }
 
 impl MetadataSource for Store {
@@ -164,7 +165,7 @@ impl MetadataSource for Store {
         let name = metadata_stream(stream);
         let newest = match self.read(&name, Revision::END, Direction::Backwards).next() {
             Some(Err(umbel_events::Error::StreamDeleted { .. })) => {
-                return Err(metadata_error(stream, &store_command(&["streams"], self.path())));
+                return Err(metadata_error(stream, &self.command(&["streams"])));
             }
             newest => newest.transpose()?,
         };
@@ -180,14 +181,17 @@ impl MetadataSource for Store {
             Err(error) => Err(error.into()),
         }
     }
+
+    fn command(&self, words: &[&str]) -> String {
+        store_command(words, self.path())
+    }
 }
 
 /// A running server.
 struct MetadataServer {
     runtime: Runtime,
     connection: Connection,
-    /// Command that lists the streams.
-    list_command: String,
+    address: ConnectionString,
     entropy: Arc<dyn Entropy>,
 }
 
@@ -197,7 +201,7 @@ impl MetadataSource for MetadataServer {
         let options = at_most(1, backwards(of_stream(&name, RevisionOption::End(()))));
         self.runtime.block_on(async {
             let failure = |status: Status| match is_stream_deleted(&status) {
-                true => metadata_error(stream, &self.list_command),
+                true => metadata_error(stream, &self.command(&["streams"])),
                 false => status_error(&status),
             };
             let answers = self.connection.read_or_status(options).await?;
@@ -226,6 +230,10 @@ impl MetadataSource for MetadataServer {
             Err(AppendFailure::Failed(failure)) => Err(failure),
         }
     }
+
+    fn command(&self, words: &[&str]) -> String {
+        umbel_command(words, &self.address)
+    }
 }
 
 fn text(keys: &MetadataKeys) -> String {
@@ -233,15 +241,24 @@ fn text(keys: &MetadataKeys) -> String {
     serde_json::to_string(keys).unwrap_or_default()
 }
 
-fn keys(stream: &str, newest: Option<&StoredMetadata>) -> CommandResult<MetadataKeys> {
+/// Returns the newest metadata of a stream.
+fn keys(source: &impl MetadataSource, stream: &str) -> CommandResult<MetadataKeys> {
+    parse_keys(source, stream, source.newest(stream)?.as_ref())
+}
+
+fn parse_keys(
+    source: &impl MetadataSource,
+    stream: &str,
+    newest: Option<&StoredMetadata>,
+) -> CommandResult<MetadataKeys> {
     let Some(event) = newest else { return Ok(MetadataKeys::new()) };
     serde_json::from_slice(&event.data).map_err(|_| {
+        let metadata = metadata_stream(stream);
         CommandError::usage(format!(
             "the metadata of stream '{}' is not a JSON object and cannot be changed; append a new \
-             one with `umbel append --stream {} --type {}`",
+             one with `{}`",
             stream.escape_debug(),
-            quote(&metadata_stream(stream)),
-            quote(METADATA_TYPE)
+            source.command(&["append", "--stream", &metadata, "--type", METADATA_TYPE])
         ))
     })
 }
@@ -292,7 +309,7 @@ impl MetadataChange {
             CommandError::NoSuchKey(text) => CommandError::Usage(text),
             failure => failure,
         })?;
-        let mut changed = keys(stream, newest.as_ref())?;
+        let mut changed = parse_keys(source, stream, newest.as_ref())?;
         self.clear.iter().for_each(|key| {
             changed.remove(key);
         });
@@ -307,7 +324,7 @@ impl MetadataChange {
         };
         match source.append(stream, expected, &data)? {
             // The store adds `$tb` where the change ends the deletion of the stream.
-            true => keys(stream, source.newest(stream)?.as_ref()),
+            true => keys(source, stream),
             false => Err(CommandError::usage(format!(
                 "another client changed the metadata of stream '{}' at the same time; this command \
                  changed nothing; check the metadata and try again",

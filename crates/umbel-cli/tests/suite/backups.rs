@@ -175,7 +175,7 @@ fn missing_chunk_manifest_is_reported_by_every_command() {
     let (backup, new) = (backup.to_str().unwrap(), new.to_str().unwrap());
     fixture.run(&["backup", "--to", backup]).succeeds();
     std::fs::remove_file(fixture.store().join("CHUNKS")).unwrap();
-    let missing = ["CHUNKS", "the chunk manifest is missing", "umbel repair"];
+    let missing = ["CHUNKS", "the chunk manifest is missing", "umbel repair --db "];
     fixture.feed(&["append"], &events(0..1)).fails(3, &missing);
     let commands: [&[&str]; 5] =
         [&["read", "--all"], &["streams"], &["backup", "--to", new], &["verify"], &["scan"]];

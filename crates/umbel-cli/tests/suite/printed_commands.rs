@@ -75,3 +75,31 @@ fn printed_commands_name_the_directory_of_the_store() {
     let listed = run_printed(&fixture, printed, ("ops", "unused")).succeeds().text();
     assert_eq!(listed, "cart\t0 to 0\n");
 }
+
+/// Story: the advice for a missing store, and for a store with a missing file, was a command without
+/// `--db`, which was refused as it was printed.
+#[test]
+fn advice_about_missing_and_damaged_stores_can_be_pasted() {
+    let fixture = Fixture::new();
+    let store = fixture.path("my store");
+    let shown = store.to_str().unwrap();
+    let printed = |run: Run| run.stderr.split('`').nth(1).unwrap().to_string();
+    let user = ("ops", "unused");
+    let append = printed(fixture.bare(&["read", "--all", "--db", shown]));
+    assert!(append.starts_with("umbel append --db '"), "{append}");
+    run_printed(&fixture, &append, user).succeeds();
+    let events = fixture.path("events");
+    std::fs::write(&events, r#"{"stream":"cart","type":"Opened","data":1}"#).unwrap();
+    fixture.bare(&["append", events.to_str().unwrap(), "--db", shown]).succeeds();
+    std::fs::remove_file(store.join("CHUNKS")).unwrap();
+    let damaged = fixture.bare(&["verify", "--db", shown]).fails(3, &["chunk manifest is missing"]);
+    let repair = printed(damaged);
+    assert!(repair.starts_with("umbel repair --db '"), "{repair}");
+    run_printed(&fixture, &repair, user).succeeds();
+    fixture.bare(&["verify", "--db", shown]).succeeds();
+    // A key-value store has its own command.
+    let keys = fixture.path("no keys");
+    let put = printed(fixture.bare(&["get", "ada", "--db", keys.to_str().unwrap()]));
+    assert!(put.starts_with("umbel put KEY VALUE --db '"), "{put}");
+    run_printed(&fixture, &put, user).succeeds();
+}

@@ -244,14 +244,14 @@ impl fmt::Display for Error {
                 "this machine's clock is {days} days ahead of the last time that the store \
                  believed, and every later event would get such a time; correct the clock, or \
                  confirm it by opening the store once with accept_clock (umbel doctor \
-                 --accept-clock, umbel serve --accept-clock)"
+                 --accept-clock --db DIR, umbel serve --accept-clock)"
             ),
             Error::LogQuotaExceeded { bytes, log_bytes, quota_bytes } => write!(
                 f,
                 "the event log has {log_bytes} bytes and its quota is {quota_bytes}, so an append \
                  of {bytes} bytes is refused; delete or truncate streams and run 'umbel \
-                 scavenge --now', at a running server with --connect; or raise the quota (umbel \
-                 serve --log-quota)"
+                 scavenge --now --connect ADDRESS', or without a server --db DIR; or raise the \
+                 quota (umbel serve --log-quota)"
             ),
             Error::VersionConflicts(violations) => write_violations(f, violations),
             Error::Invalid(message) => f.write_str(message),
