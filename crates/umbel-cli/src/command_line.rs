@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use umbel_lab::command_line::LabCommand;
 
@@ -138,6 +138,18 @@ pub enum Command {
         /// Name of the directory inside the temporary directory.
         name: String,
     },
+}
+
+/// Returns the command line whose options take negative numbers, so that the parser of a value says
+/// which numbers are valid. Otherwise `-1` is an unknown flag, with a tip that does not work.
+pub fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let takes_value =
+        |option: &Arg| option.get_long().is_some() && option.get_action().takes_values();
+    let command = command.mut_args(|argument| match takes_value(&argument) {
+        true => argument.allow_negative_numbers(true),
+        false => argument,
+    });
+    command.mut_subcommands(with_negative_numbers)
 }
 
 /// Keyspace of a command.

@@ -103,7 +103,7 @@ fn shows_help(error: &clap::Error) -> bool {
 }
 
 fn parser() -> clap::Command {
-    CommandLine::command()
+    command_line::with_negative_numbers(CommandLine::command())
         .mut_subcommand("bench", bench::bench_flags::with_db_bench_spellings)
         .subcommand_required(false)
 }

@@ -43,8 +43,9 @@ pub fn run(
 ) -> CommandResult<()> {
     let DeleteRequest { stream, expected, tombstone, sync, connect } = deletion;
     let durability = if sync { Durability::Synced } else { Durability::Buffered };
-    let expected = event_args::parse_expected(expected.unwrap_or("any"))
-        .map_err(|reason| CommandError::usage(format!("--expected: {reason}")))?;
+    let expected = expected.unwrap_or("any");
+    let expected = event_args::parse_expected(expected)
+        .map_err(|reason| CommandError::usage(format!("--expected is {expected}: {reason}")))?;
     if let Some(connect) = connect {
         let address = ConnectionString::parse("--connect", connect)?;
         grpc_connection::runtime()?.block_on(async {

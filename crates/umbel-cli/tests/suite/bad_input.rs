@@ -35,6 +35,17 @@ fn misspelled_arguments_get_suggestions() {
     other.fails(2, &["unexpected argument '--listen'"]);
     fixture.run(&["scan", "--limit=many"]).fails(2, &["`--limit <N>`", "`many` is not a whole"]);
     fixture.run(&["scan", "--limit", "-1"]).fails(2, &["--limit is -1, but must be 0 or more"]);
+    // Story: the tip for these was to write `-- -1`, which was refused, too.
+    for (command, option) in [
+        (&["group", "create", "s", "g"][..], "--max-retries"),
+        (&["group", "parked", "s", "g"], "--count"),
+        (&["append", "x"], "--expected"),
+        (&["delete", "--stream", "s"], "--expected"),
+        (&["serve"], "--log-quota"),
+    ] {
+        let run = fixture.run(&[command, &[option, "-1"]].concat()).fails(2, &["-1"]);
+        assert!(!run.stderr.contains("-- -1"), "{run:?}");
+    }
     fixture.run(&["get", "-x"]).fails(2, &["'-x'", "use '-- -x'"]);
     fixture.run(&["get"]).fails(2, &["required arguments were not provided: <KEY>"]);
     fixture.run(&["get", "a", "b"]).fails(2, &["'b'", "see --help"]);
