@@ -1,5 +1,6 @@
 //! `umbel verify` of an event store: reads and checks every event, and the index.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use serde_json::json;
@@ -49,7 +50,9 @@ pub fn run(directory: Option<&Path>, json: bool, limits: StoreLimits) -> Command
     let seconds = clock.now().saturating_sub(start).as_secs_f64();
     let mut damage: Vec<String> =
         report.damage.iter().map(umbel_events::Error::message_without_advice).collect();
-    damage.extend(report.index.damage.iter().cloned());
+    // A block of the index that the check of the events met, too, is one place.
+    let known: HashSet<String> = damage.iter().cloned().collect();
+    damage.extend(report.index.damage.iter().filter(|text| !known.contains(*text)).cloned());
     let mut output = Output::of_verdict();
     let shown = directory.unwrap_or(store.path()).display().to_string();
     if json {
