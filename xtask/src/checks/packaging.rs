@@ -84,3 +84,18 @@ fn user() -> StepOutcome {
         Err(error) => StepOutcome::skip(format!("{USER}: systemd-sysusers: {error}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Story: the build of the container image copied the directory `target` of the checkout.
+    #[test]
+    fn container_is_built_without_ignored_directories() {
+        let read = |name: &str| std::fs::read_to_string(file_tree::root().join(name)).unwrap();
+        let (ignored, excluded) = (read(".gitignore"), read(".dockerignore"));
+        for directory in ignored.lines().map(|line| line.trim_start_matches('/')) {
+            assert!(excluded.lines().any(|line| line == directory), "{directory}");
+        }
+    }
+}
