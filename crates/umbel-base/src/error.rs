@@ -212,7 +212,8 @@ impl fmt::Display for Error {
             Error::Replaced { path, reason } => write!(
                 f,
                 "{} was changed by another program while the store was open: {reason}; nothing was \
-                 written over it; close this handle, and open the directory that is meant",
+                 written over it; put it back, or name the directory that is meant, and start this \
+                 program again",
                 path.display()
             ),
             Error::Stale { path, reason } => write!(
@@ -228,7 +229,7 @@ impl fmt::Display for Error {
             Error::ReadOnly(reason) => write!(
                 f,
                 "the store is read-only since an earlier failure ({reason}); close it and open it \
-                 again"
+                 again, for a server by a restart"
             ),
             Error::Closed => f.write_str("the store is closed; open it again"),
             Error::Forked(path) => write!(

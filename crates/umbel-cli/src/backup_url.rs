@@ -1,15 +1,18 @@
 //! URLs of object stores in the commands for backups.
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
 use umbel_backup::{BackupError, BackupIdentity, BackupKind, BackupResult, ObjectRequestOptions};
-use umbel_base::shell_word::quote;
+use umbel_base::shell_word::{directory_url, quote};
 use umbel_env::{Env, ObjectError, ObjectErrorKind, Objects};
 use umbel_objects::{CheckOutcome, Probe, ProbeVerdict};
 
 use crate::errors::{CommandError, CommandResult};
 
+/// Bytes that are read of a file `BACKUP`; its first ones tell its kind.
+const IDENTITY_BYTES_MAX: u64 = 4096;
 /// Schemes that an argument with one slash too few can begin with.
 const SCHEMES: [&str; 4] = ["s3", "gs", "az", "file"];
 
@@ -34,6 +37,24 @@ pub fn url_of(argument: &Path) -> CommandResult<Option<&str>> {
         }
         _ => Ok(None),
     }
+}
+
+/// Rejects a directory that holds the backup of an object store, which is checked by its URL.
+pub fn refuse_unnamed_url(directory: &Path) -> CommandResult<()> {
+    let Some(url) = url_of_backup(directory) else { return Ok(()) };
+    Err(CommandError::usage(format!(
+        "{} holds a backup of an object store: check it by its URL, `umbel verify --from {url}`",
+        directory.display()
+    )))
+}
+
+/// Returns the URL of a directory that holds the backup of an object store; `None` for others.
+fn url_of_backup(directory: &Path) -> Option<String> {
+    let mut start = Vec::new();
+    let file = std::fs::File::open(directory.join("BACKUP")).ok()?;
+    file.take(IDENTITY_BYTES_MAX).read_to_end(&mut start).ok()?;
+    let absolute = std::path::absolute(directory).ok()?;
+    BackupIdentity::is_start_of(&start).then(|| directory_url(&absolute))
 }
 
 /// Options of the requests, with a maximum of bytes per second.

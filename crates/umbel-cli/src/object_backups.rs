@@ -8,7 +8,7 @@ use std::sync::Arc;
 use umbel_backup::{BackupKind, SERVER_KV_PREFIX, server_kv_objects};
 use umbel_env::{Env, Objects};
 
-use crate::backup_url::{find_kind, open, open_for_backup, url_of};
+use crate::backup_url::{find_kind, open, open_for_backup, refuse_unnamed_url, url_of};
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::shell_command::store_command;
 use crate::events::event_args::{BackupArgs, RestoreArgs};
@@ -151,6 +151,7 @@ fn restore_kv(
 /// Checks every object of the backup below the URL. Prints each damage; the command then fails.
 pub fn verify(url: &str, json: bool) -> CommandResult<()> {
     if !url.contains("://") && Path::new(url).is_dir() {
+        refuse_unnamed_url(Path::new(url))?;
         return Err(CommandError::usage(format!(
             "{url} is a directory: check a backup in a directory with `{}`, and one in an object \
              store with its URL",

@@ -216,6 +216,9 @@ trait AppendTarget {
     /// Appends the event of a line. Returns `false` if no thread waits for acknowledgements any
     /// more.
     fn append(&mut self, line: EventLine) -> Result<bool, AppendFailure>;
+
+    /// Whether the event may have been appended although the call failed.
+    fn may_have_appended(&self, failure: &CommandError) -> bool;
 }
 
 /// An open store. Another thread prints the acknowledgements.
@@ -248,6 +251,11 @@ impl AppendTarget for StoreTarget<'_> {
             Err(error) => Err(AppendFailure::Refused(error.to_string())),
         }
     }
+
+    fn may_have_appended(&self, _: &CommandError) -> bool {
+        // The thread that waits for acknowledgements reports appends that had begun.
+        false
+    }
 }
 
 /// A server.
@@ -279,6 +287,11 @@ impl AppendTarget for ServerTarget {
         // The event is appended, so this is no failure of the append.
         self.output_failure = printed.and_then(|()| self.output.flush()).err();
         Ok(true)
+    }
+
+    fn may_have_appended(&self, failure: &CommandError) -> bool {
+        // The connection can end between the append and its acknowledgement.
+        matches!(failure, CommandError::System(_))
     }
 }
 
@@ -339,12 +352,18 @@ impl<T: AppendTarget> AppendRun<'_, T> {
                 Ok(is_awaited)
             }
             Err(AppendFailure::Failed(failure)) => {
-                // The connection can end after the event was appended.
-                let (name, appended) = match self.done.last {
-                    0 => (self.done.name, "no line before it was appended".to_string()),
-                    _ => (self.done.name, self.appended_text()),
+                let appended = match self.done.last {
+                    0 => "no line before it was appended".to_string(),
+                    _ => self.appended_text(),
                 };
-                Err(failure.with_prefix(&format!("{name}, line {number} ({appended})")))
+                let itself = match self.target.may_have_appended(&failure) {
+                    true => {
+                        "; it may have been appended, too: read its stream before you repeat it"
+                    }
+                    false => "",
+                };
+                let name = self.done.name;
+                Err(failure.with_prefix(&format!("{name}, line {number} ({appended}{itself})")))
             }
             Err(AppendFailure::Refused(reason) | AppendFailure::Conflict(reason)) => {
                 self.report_bad_line(number, &reason)

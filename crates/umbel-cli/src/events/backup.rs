@@ -9,6 +9,7 @@ use umbel_events::{
     BackupReport, CopyOptions, CopyProgress, Position, is_backup as holds_backup, verify_backup,
 };
 
+use crate::backup_url::refuse_unnamed_url;
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::server_work::ServerWork;
@@ -233,6 +234,7 @@ pub fn restore(
 /// command then fails.
 pub fn verify(directory: Option<&Path>, json: bool, limits: StoreLimits) -> CommandResult<()> {
     let directory = require_directory(directory)?;
+    refuse_unnamed_url(directory)?;
     let env = Env::system();
     let start = env.clock.now();
     let report = with_progress("verify", &env, (None, limits), |options| {

@@ -87,6 +87,11 @@ fn urls_and_directories_of_backups_are_told_apart() {
         |from: &str| fixture.bare(&["restore", "--from", from, "--db", target.to_str().unwrap()]);
     restore(objects).fails(2, &["holds a backup of an object store", &backed_up.url]);
     fixture.bare(&["verify", "--db", objects]).fails(2, &["by its URL", &backed_up.url]);
+    // Story: `verify --db` advised to write `--from`, and `verify --from` to write `--db`.
+    let command = format!("`umbel verify --from {}`", backed_up.url);
+    for flag in ["--db", "--from"] {
+        fixture.bare(&["verify", flag, objects]).fails(2, &["by its URL", &command]);
+    }
     fixture.run(&["backup", "--to", objects]).fails(2, &["by its URL", &backed_up.url]);
     fixture.run(&["backup", "--to", copy]).succeeds();
     let url = format!("file://{copy}");

@@ -1,7 +1,7 @@
 //! `append`, `delete --stream`, `redact`, `read`, `metadata` and `streams` with `--connect`: work
 //! at a running server.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Stdio};
 
 use rustix::process::Signal;
@@ -117,6 +117,31 @@ fn streams_are_deleted_and_events_redacted_at_a_running_server() {
     let audit = fixture.run(&["read", "--stream", "$redactions"]).succeeds().json();
     assert_eq!(audit["data"]["user"], "admin");
     fixture.run(&["read", "--stream", "gone"]).fails(1, &["tombstoned"]);
+}
+
+/// Story: after a kill of the server, the advice was to write `https://`, and nothing said that the
+/// line of the error may have been appended. It was.
+#[test]
+fn append_at_a_server_that_ends_says_what_may_be_appended() {
+    let fixture = Fixture::new();
+    let serving = Serving::start(&fixture, &[]);
+    let mut command = fixture.command();
+    command.args(["append", "--connect", serving.address()]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    let mut input = process.stdin.take().unwrap();
+    input.write_all(lines("cart", 0..1).as_bytes()).unwrap();
+    let mut acknowledged = String::new();
+    BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut acknowledged).unwrap();
+    assert!(acknowledged.contains("\"revision\":0"), "{acknowledged}");
+    serving.stop(Signal::KILL);
+    // A command that has ended reads no more.
+    let _ = input.write_all(lines("cart", 1..2).as_bytes());
+    drop(input);
+    let run = Run::from_output(process.wait_with_output().unwrap());
+    let parts = ["line 2", "the lines before it were appended", "may have been appended, too"];
+    let run = run.fails(4, &parts);
+    assert!(!run.stderr.contains("https://"), "{run:?}");
 }
 
 /// Story: the error of a full standard output said that no line was appended, although the first

@@ -219,8 +219,8 @@ impl BackupJob<'_> {
 
     fn diverged_error(&self, what: &str) -> Error {
         Error::invalid(format!(
-            "{} holds the backup of another copy of this store ({what}), for example of the \
-             original of a restored store; back up this store to another directory",
+            "{} holds the backup of another copy of this store, or of a later state ({what}), for \
+             example of the original of a restored store; back up this store to another directory",
             self.target.display()
         ))
     }

@@ -284,14 +284,7 @@ impl Store {
     }
 
     fn delete_stream(&self, stream: &str, task: &WriteTask<'_>) -> Result<WriteResult> {
-        crate::types::stream_names::check_stream(stream)?;
-        if crate::types::stream_names::metadata_subject(stream).is_some() {
-            return Err(Error::invalid(format!(
-                "'{}' is a metadata stream and cannot be deleted without its stream; append other \
-                 metadata instead",
-                stream.escape_debug()
-            )));
-        }
+        crate::types::stream_names::check_deletable(stream)?;
         Ok(self.shared().submit(task)?.wait()?[0])
     }
 

@@ -55,6 +55,30 @@ pub fn metadata_subject(stream: &str) -> Option<&str> {
 
 /// Returns an error if the name is no valid stream name, or if no append to this stream is allowed.
 pub fn check_stream(stream: &str) -> Result<()> {
+    check_length(stream)?;
+    reserved_name(stream).map_or(Ok(()), |why| {
+        let name = stream.escape_debug();
+        Err(Error::invalid(format!("'{name}' accepts no appends: {why}; use another name")))
+    })
+}
+
+/// Returns an error if the name is no valid stream name, or if the stream cannot be deleted.
+pub fn check_deletable(stream: &str) -> Result<()> {
+    check_length(stream)?;
+    let name = stream.escape_debug();
+    if let Some(why) = reserved_name(stream) {
+        return Err(Error::invalid(format!("'{name}' cannot be deleted: {why}; name a stream")));
+    }
+    if metadata_subject(stream).is_some() {
+        return Err(Error::invalid(format!(
+            "'{name}' is a metadata stream and cannot be deleted without its stream; append other \
+             metadata instead"
+        )));
+    }
+    Ok(())
+}
+
+fn check_length(stream: &str) -> Result<()> {
     // The metadata stream of a stream with the longest name has a valid name, too.
     let bytes = metadata_subject(stream).unwrap_or(stream).len();
     if bytes == 0 || bytes > STREAM_NAME_BYTES_MAX {
@@ -62,23 +86,24 @@ pub fn check_stream(stream: &str) -> Result<()> {
             "a stream's name has {bytes} bytes, but must have 1 to {STREAM_NAME_BYTES_MAX}"
         )));
     }
-    let reserved = |why: &str| {
-        let name = stream.escape_debug();
-        Err(Error::invalid(format!("'{name}' accepts no appends: {why}; use another name")))
-    };
+    Ok(())
+}
+
+/// Returns why no stream has this name; `None` if a stream may have it.
+fn reserved_name(stream: &str) -> Option<&'static str> {
     if stream == "$all" {
-        return reserved("it is the name of the events of all streams");
+        return Some("it is the name of the events of all streams");
     }
     if metadata_subject(stream).is_some_and(|name| name.starts_with(METADATA_PREFIX)) {
-        return reserved("a metadata stream has no metadata of its own");
+        return Some("a metadata stream has no metadata of its own");
     }
     if is_view(stream) {
-        return reserved("it is a view of other streams");
+        return Some("it is a view of other streams");
     }
     if is_index_name(metadata_subject(stream).unwrap_or(stream)) {
-        return reserved("names that begin with $idx- are those of indexes");
+        return Some("names that begin with $idx- are those of indexes");
     }
-    Ok(())
+    None
 }
 
 /// Returns an error if an event cannot have this type.
@@ -115,9 +140,13 @@ mod tests {
         for (name, why) in cases {
             let message = check_stream(name).expect_err("refused").to_string();
             assert!(message.contains(why), "{name}: {message}");
+            // Story: the error of a deletion said that the name accepts no appends.
+            let message = check_deletable(name).expect_err("refused").to_string();
+            assert!(message.contains(why) && !message.contains("appends"), "{name}: {message}");
         }
         for name in ["a", "$settings", "$$a", "$$$settings", "käse", "a b\n", &long[1..]] {
             check_stream(name).expect("a good name");
+            assert_eq!(check_deletable(name).is_ok(), !name.starts_with("$$"), "{name}");
         }
         check_stream(&metadata_stream(&long[1..])).expect("that of the longest name");
     }

@@ -278,7 +278,7 @@ fn jobs(
 /// Returns the error for a backup that this store does not continue.
 fn diverged(location: &str, what: &str) -> BackupError {
     BackupError::refused(format!(
-        "{location} holds the backup of another copy of this store ({what}); if this store was set \
-         back to an earlier state, back it up to another prefix"
+        "{location} holds the backup of another copy of this store, or of a later state ({what}); \
+         if this store was set back to an earlier state, back it up to another prefix"
     ))
 }
