@@ -17,6 +17,7 @@ use crate::memory::blocked_filter::BlockedFilter;
 use crate::options::{ExistenceOptions, ExistenceSize};
 use crate::persistence::checkpoint::CURSOR_BYTES_MAX;
 use crate::persistence::filter_writer::FilterWriter;
+use crate::persistence::recovery::LostReason;
 use crate::rebuild_source::{HashSource, StepProgress};
 
 /// A filter is rebuilt if more than one line in this many is damaged.
@@ -44,6 +45,8 @@ pub(crate) struct BackgroundRebuild {
     walked: u64,
     /// Whether the current walk began at this open and has taken no hash yet.
     is_untouched: bool,
+    /// Whether the open found damaged files, and the new filter is not yet complete.
+    is_damaged: bool,
     hashes: Vec<u64>,
 }
 
@@ -112,7 +115,7 @@ impl BackgroundRebuild {
     pub(crate) fn new(
         options: ExistenceOptions,
         tally: Arc<MaintenanceCounters>,
-        is_lost: bool,
+        lost: Option<&LostReason>,
     ) -> BackgroundRebuild {
         BackgroundRebuild {
             options,
@@ -120,7 +123,8 @@ impl BackgroundRebuild {
             repair: None,
             pace: None,
             walked: 0,
-            is_untouched: is_lost,
+            is_untouched: lost.is_some(),
+            is_damaged: lost.is_some_and(|reason| reason.is_damage),
             hashes: Vec::new(),
         }
     }
@@ -137,7 +141,7 @@ impl BackgroundRebuild {
             return Ok(StepProgress::More);
         }
         if let Some(second) = &view.second {
-            return self.fill(work, second);
+            return self.fill(work, view.first.as_deref(), second);
         }
         let Some(first) = &view.first else { return Ok(StepProgress::Idle) };
         if self.repair.is_some() {
@@ -245,10 +249,11 @@ impl BackgroundRebuild {
         Ok((next, added))
     }
 
-    /// Continues the walk that fills the second filter.
+    /// Continues the walk that fills the second filter, which replaces the first one.
     fn fill(
         &mut self,
         work: &StepContext<'_>,
+        first: Option<&BlockedFilter>,
         second: &Arc<BlockedFilter>,
     ) -> Result<StepProgress> {
         if std::mem::take(&mut self.is_untouched) {
@@ -275,6 +280,12 @@ impl BackgroundRebuild {
         if is_over {
             second.set_report_at(second.shape().keys);
             work.memory.promote();
+            // Damaged files lose every line.
+            let rebuilt_lines = match std::mem::take(&mut self.is_damaged) {
+                true => second.shape().lines,
+                false => first.map_or(0, BlockedFilter::damaged_count),
+            };
+            self.tally.healed_lines.add(rebuilt_lines);
         }
         let pause = (second.shape().keys / 2).max(2 * self.options.step_hashes() as u64);
         if is_over || self.walked > pause {

@@ -103,7 +103,7 @@ impl ExistenceFilter {
         let tally = Arc::new(MaintenanceCounters::default());
         tally.rebuilds.add(u64::from(lost.is_some()));
         let writer = FilterWriter::new(folder, options, Arc::clone(&tally), found);
-        let background = BackgroundRebuild::new(options, Arc::clone(&tally), lost.is_some());
+        let background = BackgroundRebuild::new(options, Arc::clone(&tally), lost.as_ref());
         let inner = Inner {
             process: ProcessMark::current(),
             directory: path.to_path_buf(),
@@ -114,7 +114,7 @@ impl ExistenceFilter {
             gauges: tally,
             rebuild_wanted: AtomicBool::new(false),
             step_wanted: AtomicBool::new(false),
-            lost,
+            lost: lost.map(|reason| reason.text),
         };
         Ok(ExistenceFilter { inner: Some(Arc::new(inner)) })
     }
@@ -240,6 +240,12 @@ impl ExistenceFilter {
     pub fn lag_items(&self) -> u64 {
         self.inner_of_process()
             .map_or(0, |inner| inner.filters.pending() + inner.gauges.unwritten.get())
+    }
+
+    /// Number of damaged lines that were rebuilt since the open, by a repair or a new filter. Takes
+    /// no lock.
+    pub fn rebuilt_lines(&self) -> u64 {
+        self.inner_of_process().map_or(0, |inner| inner.gauges.healed_lines.get())
     }
 
     /// Bytes of memory of the filter's lines, of the repair of damaged lines, of hashes that are in

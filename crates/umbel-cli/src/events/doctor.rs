@@ -636,14 +636,22 @@ fn clock_state(stats: &Value) -> (FindingState, String) {
 fn filter_state(stats: &Value) -> (FindingState, String) {
     let filter = &stats["existenceFilter"];
     let number = |name: &str| filter[name].as_u64().unwrap_or_default();
-    let damaged = number("damagedLines").saturating_sub(number("healedLines"));
-    let message = format!(
-        "{}: {}, {} to heal",
+    let (damaged, rebuilt) = (number("damagedLines"), number("healedLines"));
+    let mut message = format!(
+        "{}: {}, {} to rebuild",
         filter["state"].as_str().unwrap_or("unknown"),
         counted(number("items"), "stream"),
         counted(damaged, "damaged line")
     );
-    (if damaged > 0 { FindingState::Doubtful } else { FindingState::Fine }, message)
+    if rebuilt > 0 {
+        let rebuilt = counted(rebuilt, "damaged line");
+        message.push_str(&format!(", {rebuilt} rebuilt since the server started"));
+    }
+    if damaged + rebuilt == 0 {
+        return (FindingState::Fine, message);
+    }
+    message.push_str(": check the disk");
+    (FindingState::Doubtful, message)
 }
 
 /// Finding about the export to an OpenTelemetry collector; `None` if nothing is exported.
@@ -815,7 +823,11 @@ mod tests {
         assert!(message.ends_with("epoch 2, since 1970-01-02T00:00:00.0000000Z"), "{message}");
         let page = parse_json(br#"{"existenceFilter":{"damagedLines":3,"healedLines":1}}"#);
         let (state, message) = filter_state(&page);
-        assert!(state == FindingState::Doubtful && message.contains("2 damaged"), "{message}");
+        assert!(state == FindingState::Doubtful && message.contains("3 damaged"), "{message}");
+        // Story: lines that had been rebuilt hid damaged ones, and were fine themselves.
+        let page = parse_json(br#"{"existenceFilter":{"damagedLines":0,"healedLines":8}}"#);
+        let (state, message) = filter_state(&page);
+        assert!(state == FindingState::Doubtful && message.contains("8 damaged"), "{message}");
         assert_eq!(filter_state(&parse_json(b"no page")).0, FindingState::Fine);
         assert_eq!(damage_state(Err("no response".into()), None).0, FindingState::Unseen);
         assert_eq!(damage_state(Ok(0), None).0, FindingState::Fine);

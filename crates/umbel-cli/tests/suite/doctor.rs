@@ -17,7 +17,7 @@ use umbel_env::DiskSpace;
 use super::in_process_server::{InProcessServer, ROOMY_DISK};
 use super::repairs::{CHUNK, corrupt_byte, events};
 use super::serve::Serving;
-use super::test_binary::{Fixture, Run};
+use super::test_binary::{Fixture, Run, file_of};
 
 const EVENTS: &str = r#"{"stream":"cart-1","type":"Opened","data":{"n":1}}
 {"stream":"cart-1","type":"Closed","data":{"n":2}}
@@ -376,4 +376,23 @@ fn doctor_accepts_the_clock_only_of_an_event_store() {
     fixture.bare(&["doctor", "--accept-clock"]).fails(2, &["--db"]);
     let both = ["doctor", "--accept-clock", "--connect", "http://127.0.0.1:2113"];
     fixture.run(&both).fails(2, &["--connect"]);
+}
+
+/// Story: a damaged file of the existence filter was rebuilt without a log line, and doctor said
+/// nothing.
+#[test]
+fn rebuilt_existence_filter_is_reported() {
+    let fixture = Fixture::new();
+    fixture.feed(&["append"], &events(60)).succeeds();
+    let filter = file_of(&fixture.store().join("existence"), "filter");
+    let mut bytes = fs::read(&filter).unwrap();
+    // The lines begin after the header of 4,096 bytes.
+    bytes[4096..4096 + 512].fill(0);
+    fs::write(&filter, bytes).unwrap();
+    let mut serving = Serving::start(&fixture, &[]);
+    serving.next_note("files of the existence filter were damaged");
+    let text = fixture.bare(&["doctor", "--connect", serving.address()]).text();
+    let line = text.lines().find(|line| line.starts_with("look  filter ")).expect(&text);
+    assert!(line.contains("rebuilt since the server started: check the disk"), "{line}");
+    serving.stop(Signal::INT);
 }

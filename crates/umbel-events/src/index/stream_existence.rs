@@ -175,6 +175,11 @@ impl StreamExistence {
         self.filter.step(&HeadHashes { index, secret: &self.secret })
     }
 
+    /// Number of damaged lines that were rebuilt since the open.
+    pub fn rebuilt_lines(&self) -> u64 {
+        self.filter.rebuilt_lines()
+    }
+
     /// Returns the statistics of the filter.
     pub fn stats(&self) -> ExistenceStats {
         self.filter.stats()

@@ -487,6 +487,12 @@ impl Store {
         self.shared().clock().state()
     }
 
+    /// Returns the number of damaged lines of the existence filter that were rebuilt since the open.
+    /// No event is concerned, but the disk may be failing. Takes no lock.
+    pub fn rebuilt_filter_lines(&self) -> u64 {
+        self.shared().existence.rebuilt_lines()
+    }
+
     /// Returns the state of the store's directory: whether the path by which the store was opened
     /// still leads to it.
     pub fn directory(&self) -> umbel::DirectoryStats {

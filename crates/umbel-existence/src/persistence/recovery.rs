@@ -43,7 +43,22 @@ pub(crate) struct RecoveredFilter {
     pub(crate) filters: ActiveFilters,
     pub(crate) state: PersistedState,
     /// Reason why the filter has to be built from nothing, if so.
-    pub(crate) lost: Option<String>,
+    pub(crate) lost: Option<LostReason>,
+}
+
+/// Reason why a filter has to be built from nothing.
+#[derive(Debug)]
+pub(crate) struct LostReason {
+    pub(crate) text: String,
+    /// Whether its files are damaged or incomplete. Otherwise there are none yet, or they are those
+    /// of another filter.
+    pub(crate) is_damage: bool,
+}
+
+impl LostReason {
+    fn of_other_filter(text: impl Into<String>) -> LostReason {
+        LostReason { text: text.into(), is_damage: false }
+    }
 }
 
 /// Opens the filter in the folder at `path`, and creates the folder if it is missing.
@@ -76,7 +91,7 @@ pub(crate) fn recover(
                             lost: None,
                         });
                     }
-                    Some(reason) => reason,
+                    Some(reason) => LostReason::of_other_filter(reason),
                 }
             }
             Err(reason) => {
@@ -136,7 +151,7 @@ pub(crate) fn describe(
     let folder = FilterDirectory::open_existing(env, path)?;
     let checkpoint = match read_checkpoint(&folder, options)? {
         Ok(checkpoint) => checkpoint,
-        Err(reason) => return Ok(ExistenceStats::of_lost(reason)),
+        Err(reason) => return Ok(ExistenceStats::of_lost(reason.text)),
     };
     let (first, second) = (checkpoint.first.as_ref(), checkpoint.second.as_ref());
     let has = |stored: &FilterFileMeta| folder.has(&name_of(FilterFileKind::Filter, stored.id));
@@ -175,12 +190,15 @@ pub(crate) fn covered(
 
 /// Passes on errors on which the caller can act, and turns all others into the reason why the
 /// filter is lost.
-fn or_lost<T>(result: Result<T>) -> Result<std::result::Result<T, String>> {
+fn or_lost<T>(result: Result<T>) -> Result<std::result::Result<T, LostReason>> {
     match result {
         Ok(found) => Ok(Ok(found)),
         Err(error @ Error::Invalid(_)) => Err(error),
         Err(error) if error.is_out_of_descriptors() => Err(error),
-        Err(error) => Ok(Err(error.to_string())),
+        Err(error) => {
+            let is_damage = !error.is_missing_file();
+            Ok(Err(LostReason { text: error.to_string(), is_damage }))
+        }
     }
 }
 
@@ -189,16 +207,18 @@ fn or_lost<T>(result: Result<T>) -> Result<std::result::Result<T, String>> {
 fn read_checkpoint(
     folder: &FilterDirectory,
     options: &ExistenceOptions,
-) -> Result<std::result::Result<Checkpoint, String>> {
+) -> Result<std::result::Result<Checkpoint, LostReason>> {
     let whose = (options.store, options.hash);
     Ok(read_any(folder)?.and_then(|found| match whose == (found.store, found.hash) {
         true => Ok(found),
-        false => Err("it was made for another store or with another hash".to_owned()),
+        false => {
+            Err(LostReason::of_other_filter("it was made for another store or with another hash"))
+        }
     }))
 }
 
 /// Reads the `CHECKPOINT` of a filter of any store, or returns the reason why there is none.
-fn read_any(folder: &FilterDirectory) -> Result<std::result::Result<Checkpoint, String>> {
+fn read_any(folder: &FilterDirectory) -> Result<std::result::Result<Checkpoint, LostReason>> {
     let read =
         read_whole(folder).and_then(|bytes| Checkpoint::decode(&folder.join(CHECKPOINT), &bytes));
     or_lost(read)
@@ -215,7 +235,7 @@ fn read_whole(folder: &FilterDirectory) -> Result<Vec<u8>> {
 fn filters(
     folder: &FilterDirectory,
     checkpoint: &Checkpoint,
-) -> Result<std::result::Result<FilterPair, String>> {
+) -> Result<std::result::Result<FilterPair, LostReason>> {
     let mut missing = None;
     let mut open =
         |stored: &Option<FilterFileMeta>, is_final: bool| -> Result<Option<Arc<BlockedFilter>>> {
@@ -224,7 +244,8 @@ fn filters(
             match or_lost(folder.open_file(&name, Access::Read))? {
                 Ok(file) => Ok(Some(of_file(stored, file, is_final))),
                 Err(reason) => {
-                    missing = Some(reason);
+                    // The CHECKPOINT names the file, so that its absence is damage, too.
+                    missing = Some(LostReason { is_damage: true, ..reason });
                     Ok(None)
                 }
             }
@@ -236,7 +257,10 @@ fn filters(
     if has_all_filters(checkpoint, &pair) {
         return Ok(Ok(pair));
     }
-    Ok(Err(missing.unwrap_or_else(|| "its CHECKPOINT names no filter".to_owned())))
+    Ok(Err(missing.unwrap_or_else(|| LostReason {
+        text: "its CHECKPOINT names no filter".to_owned(),
+        is_damage: true,
+    })))
 }
 
 /// Whether no hash of the checkpoint's filters is denied by the opened filters.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use umbel_existence::{ExistenceOptions, ExistenceSize};
 use umbel_sim::Sim;
 
-use super::fixture::{assert_none_denied, denied, insert, keys, open, small, stocked};
+use super::fixture::{assert_none_denied, denied, insert, keys, machine, open, small, stocked};
 use umbel_testing::existence_script::file_damage::files;
 use umbel_testing::existence_script::memory_hash_source::{hash_of, settle};
 
@@ -160,7 +160,8 @@ fn old_files_cause_no_false_negative() {
 #[test]
 fn few_damaged_lines_heal_and_many_rebuild() {
     let options = ExistenceOptions { size: ExistenceSize::Fixed { bytes: 16_384 }, ..small() };
-    for (sectors, healed, rebuilds) in [(1, 8, 0), (2, 0, 1), (9, 0, 1)] {
+    // Story: a rebuild for damage was counted as that of a new filter, and no metric told of damage.
+    for (sectors, healed, rebuilds) in [(1, 8, 0), (2, 16, 1), (9, 72, 1)] {
         let sim = stocked(options);
         let filter = files(&sim).into_iter().find(|path| path.ends_with("000004.filter")).unwrap();
         (0..sectors).for_each(|sector| sim.zero_sector(&filter, 4096 + 512 * sector));
@@ -175,6 +176,25 @@ fn few_damaged_lines_heal_and_many_rebuild() {
         let again = open(&sim, options).unwrap();
         assert_eq!(denied(&again, 0..300), 0);
         assert_eq!((again.stats().damaged_lines, again.covered()), (0, 300));
+    }
+}
+
+/// Lines of files that cannot be used count as damaged, unlike those of a new filter.
+#[test]
+fn lost_files_count_as_damaged_lines() {
+    let rebuilt = |sim: &Sim| {
+        let filter = open(sim, small()).unwrap();
+        settle(&filter, &keys(0..300)).unwrap();
+        assert_eq!((filter.stats().rebuilds, denied(&filter, 0..300)), (1, 0));
+        assert_eq!(filter.stats().healed_lines, filter.rebuilt_lines());
+        filter.rebuilt_lines()
+    };
+    assert_eq!(rebuilt(&machine()), 0, "a new filter");
+    let sim = stocked(small());
+    for path in files(&sim).iter().filter(|path| path.ends_with("CHECKPOINT")) {
+        let damaged = sim.clone_disk();
+        damaged.flip(path, sim.read(path).len() as u64 - 1, 1);
+        assert!(rebuilt(&damaged) > 0, "{}", path.display());
     }
 }
 

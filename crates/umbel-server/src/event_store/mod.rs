@@ -104,6 +104,11 @@ impl EventStore {
         self.store.fatal_error()
     }
 
+    /// Number of damaged lines of the existence filter that were rebuilt since the start.
+    pub fn rebuilt_filter_lines(&self) -> u64 {
+        self.store.rebuilt_filter_lines()
+    }
+
     /// Cached users and ACLs of the store.
     pub fn acl_cache(&self) -> &Arc<AclCache> {
         &self.acl_cache

@@ -34,6 +34,7 @@ use crate::server_context::ServerContext;
 
 pub mod backup_directory_check;
 pub mod clock_watch;
+pub mod existence_watch;
 pub mod listener;
 pub mod metric_sampler;
 pub mod preface_timeout;
@@ -222,11 +223,12 @@ impl Prepared {
         let exporter = start_exporter(&service)?;
         let watch = store_directory_watch::watch(Arc::clone(&service), stopped.clone());
         let clock_watch = clock_watch::watch(Arc::clone(&service), stopped.clone());
+        let filter_watch = existence_watch::watch(Arc::clone(&service), stopped.clone());
         let sampler = metric_sampler::sample(Arc::clone(&service), stopped.clone());
         let timer = work_timer::run(Arc::clone(&service), stopped.clone());
         let serve = listener::serve(listener, Arc::clone(&service), tls.clone(), limits, stopped);
         let serve = async move {
-            tokio::join!(serve, watch, clock_watch, sampler, timer);
+            tokio::join!(serve, watch, clock_watch, filter_watch, sampler, timer);
             service.group_registry.write_list(&service).await;
         };
         let connections = Some(runtime.spawn(serve));
