@@ -58,8 +58,8 @@ pub struct ExistenceStats {
     pub unread_pages: u64,
     /// Number of damaged lines, which are all ones until they are repaired.
     pub damaged_lines: u64,
-    /// Number of damaged lines that were rebuilt, by a repair or a new filter. Of damaged or missing
-    /// files, every line counts.
+    /// Number of damaged lines that were rebuilt, by a repair or a new filter. Of damaged or
+    /// missing files, every line counts.
     pub healed_lines: u64,
     /// Number of times the filter grew.
     pub growths: u64,

@@ -76,7 +76,7 @@ fn printed_commands_name_the_directory_of_the_store() {
     assert_eq!(listed, "cart\t0 to 0\n");
 }
 
-/// Story: the advice for a missing store, and for a store with a missing file, was a command without
+/// Story: the advice for a missing store, and for a store that lacks a file, was a command without
 /// `--db`, which was refused as it was printed.
 #[test]
 fn advice_about_missing_and_damaged_stores_can_be_pasted() {

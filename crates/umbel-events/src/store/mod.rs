@@ -487,8 +487,8 @@ impl Store {
         self.shared().clock().state()
     }
 
-    /// Returns the number of damaged lines of the existence filter that were rebuilt since the open.
-    /// No event is concerned, but the disk may be failing. Takes no lock.
+    /// Returns the number of damaged lines of the existence filter that were rebuilt since the
+    /// open. No event is concerned, but the disk may be failing. Takes no lock.
     pub fn rebuilt_filter_lines(&self) -> u64 {
         self.shared().existence.rebuilt_lines()
     }

@@ -160,7 +160,7 @@ fn old_files_cause_no_false_negative() {
 #[test]
 fn few_damaged_lines_heal_and_many_rebuild() {
     let options = ExistenceOptions { size: ExistenceSize::Fixed { bytes: 16_384 }, ..small() };
-    // Story: a rebuild for damage was counted as that of a new filter, and no metric told of damage.
+    // Story: a rebuild for damage was counted as that of a new filter, and no metric showed it.
     for (sectors, healed, rebuilds) in [(1, 8, 0), (2, 16, 1), (9, 72, 1)] {
         let sim = stocked(options);
         let filter = files(&sim).into_iter().find(|path| path.ends_with("000004.filter")).unwrap();
