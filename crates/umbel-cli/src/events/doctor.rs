@@ -821,22 +821,7 @@ mod tests {
             clock(r#"{"store":{"clockEpoch":2,"clockEpochStartSeconds":86400}}"#);
         assert_eq!(state, FindingState::Fine);
         assert!(message.ends_with("epoch 2, since 1970-01-02T00:00:00.0000000Z"), "{message}");
-        let page = parse_json(br#"{"existenceFilter":{"damagedLines":3,"healedLines":1}}"#);
-        let (state, message) = filter_state(&page);
-        assert!(state == FindingState::Doubtful && message.contains("3 damaged"), "{message}");
-        // Story: lines that had been rebuilt hid damaged ones, and were fine themselves.
-        let page = parse_json(br#"{"existenceFilter":{"damagedLines":0,"healedLines":8}}"#);
-        let (state, message) = filter_state(&page);
-        assert!(state == FindingState::Doubtful && message.contains("8 damaged"), "{message}");
-        assert_eq!(filter_state(&parse_json(b"no page")).0, FindingState::Fine);
-        assert_eq!(damage_state(Err("no response".into()), None).0, FindingState::Unseen);
-        assert_eq!(damage_state(Ok(0), None).0, FindingState::Fine);
-        let page = json!({ "directory": { "path": "/my shop" } });
-        let (state, message) = damage_state(Ok(1), store_path(&page));
-        assert_eq!(state, FindingState::Damaged);
-        // Story: the commands named no store, and were refused as they were printed.
-        assert!(message.contains("`umbel verify --db '/my shop'`"), "{message}");
-        assert!(message.contains("`umbel repair --db '/my shop'`"), "{message}");
+        check_damage_findings();
         assert!(telemetry_state(&parse_json(b"{}")).is_none());
         let export = |failing: &str| {
             let page = format!(
@@ -853,6 +838,26 @@ mod tests {
         let (_, message) = version(br#"{"version":"1","authentication":{"type":"insecure"}}"#);
         assert!(message.contains("without users"), "{message}");
         check_page_refusals();
+    }
+
+    /// Checks the findings about damage of the existence filter and of the store.
+    fn check_damage_findings() {
+        let page = parse_json(br#"{"existenceFilter":{"damagedLines":3,"healedLines":1}}"#);
+        let (state, message) = filter_state(&page);
+        assert!(state == FindingState::Doubtful && message.contains("3 damaged"), "{message}");
+        // Story: lines that had been rebuilt hid damaged ones, and were fine themselves.
+        let page = parse_json(br#"{"existenceFilter":{"damagedLines":0,"healedLines":8}}"#);
+        let (state, message) = filter_state(&page);
+        assert!(state == FindingState::Doubtful && message.contains("8 damaged"), "{message}");
+        assert_eq!(filter_state(&parse_json(b"no page")).0, FindingState::Fine);
+        assert_eq!(damage_state(Err("no response".into()), None).0, FindingState::Unseen);
+        assert_eq!(damage_state(Ok(0), None).0, FindingState::Fine);
+        let page = json!({ "directory": { "path": "/my shop" } });
+        let (state, message) = damage_state(Ok(1), store_path(&page));
+        assert_eq!(state, FindingState::Damaged);
+        // Story: the commands named no store, and were refused as they were printed.
+        assert!(message.contains("`umbel verify --db '/my shop'`"), "{message}");
+        assert!(message.contains("`umbel repair --db '/my shop'`"), "{message}");
     }
 
     /// Story: with a wrong password, the lines of skipped checks advised to name a user.
