@@ -45,7 +45,7 @@ pub async fn handle(
         return response(StatusCode::NOT_FOUND, Some(TEXT), unserved_text());
     }
     if !matches!(*method, Method::GET | Method::HEAD) {
-        let text = "this path serves only GET\n".to_string();
+        let text = "this path serves only GET, HEAD\n".to_string();
         let mut response = response(StatusCode::METHOD_NOT_ALLOWED, Some(TEXT), text);
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;

@@ -385,10 +385,13 @@ pub fn scavenge_not_found(id: &str) -> Status {
     )
 }
 
-/// Status: the consumer group does not exist.
+/// Status: the consumer group does not exist; for an empty name, that its source has no group.
 pub fn group_missing(key: &GroupKey) -> Status {
     let (stream, group) = (key.source(), &key.group);
-    let message = format!("Subscription group {group} on stream {stream} does not exist.");
+    let message = match group.is_empty() {
+        true => format!("Stream {stream} has no subscription group."),
+        false => format!("Subscription group {group} on stream {stream} does not exist."),
+    };
     group_status(Status::not_found(message), "persistent-subscription-does-not-exist", key)
 }
 

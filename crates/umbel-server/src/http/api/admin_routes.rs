@@ -209,9 +209,11 @@ fn read_backup(service: &ServerContext, id: &str) -> ApiResult {
     let Some(BackupState { id, progress, phase, omits_keys_and_values }) = state else {
         // An earlier run of the server may have started it.
         let history = service.backups.history();
-        let record = if id == "last" { history.last_record() } else { history.record(id) };
-        let missing = || ApiError::not_found("the history has no backup with this id");
-        let record = record.ok_or_else(missing)?;
+        let (record, missing) = match id {
+            "last" => (history.last_record(), "the history has no backup yet"),
+            id => (history.record(id), "the history has no backup with this id"),
+        };
+        let record = record.ok_or_else(|| ApiError::not_found(missing))?;
         let mut value = record.to_json(WorkKind::Backup);
         value["backupLink"] = backup_link(&record.id).into();
         return Ok(ok(value));

@@ -7,16 +7,24 @@ use serde_json::{Map, Value, json};
 
 use crate::http::api::route_table::{Operation, ROUTES, RequestSchema, Route};
 
-/// Routes beside the API: path, description, status of a success, whether the route is public.
-const PAGES: [(&str, &str, u16, bool); 7] = [
-    ("/health/live", "Answers while the server runs.", 204, true),
-    ("/health/ready", "Answers 204, or 503 while clients should send no calls.", 204, true),
-    ("/ping", "Answers a constant text.", 200, true),
-    ("/info", "Reports the server's version.", 200, true),
-    ("/gossip", "Reports the node and its address.", 200, true),
-    ("/stats", "Reports the statistics of the store.", 200, false),
-    ("/metrics", "Reports statistics and calls as OpenMetrics text.", 200, false),
+/// A route beside the API: path, description, status of a success, statuses of errors. A route
+/// without 401 is public.
+type Page = (&'static str, &'static str, u16, &'static [u16]);
+
+/// Routes beside the API.
+const PAGES: [Page; 7] = [
+    ("/health/live", "Answers while the server runs.", 204, &[]),
+    ("/health/ready", "Answers 204, or 503 while clients should send no calls.", 204, &[503]),
+    ("/ping", "Answers a constant text.", 200, &[]),
+    ("/info", "Reports the server's version.", 200, &[]),
+    ("/gossip", "Reports the node and its address.", 200, &[]),
+    ("/stats", "Reports the statistics of the store.", 200, &[401, 503]),
+    ("/metrics", "Reports statistics and calls as OpenMetrics text.", 200, &[401, 500, 503]),
 ];
+
+/// Statuses of errors of each route of the API. 503 also refuses a read, such as by a server that
+/// stops, or whose queue of logins is full.
+const COMMON_ERRORS: &[u16] = &[400, 401, 403, 500, 503];
 
 /// Description of the header of the expected version.
 const EXPECTED_VERSION: &str =
@@ -31,12 +39,16 @@ pub fn document() -> String {
 
 fn build() -> Value {
     let mut paths = Map::new();
-    for (path, summary, success, is_public) in PAGES {
+    for (path, summary, success, errors) in PAGES {
         let mut operation = json!({
             "summary": summary,
             "responses": { success.to_string(): { "description": "Success." } },
         });
-        if is_public {
+        for status in errors {
+            let error = json!({ "$ref": "#/components/responses/TextError" });
+            operation["responses"][status.to_string()] = error;
+        }
+        if !errors.contains(&401) {
             operation["security"] = json!([{}]);
         }
         paths.insert(path.to_string(), json!({ "get": operation }));
@@ -66,6 +78,10 @@ fn build() -> Value {
                         }
                     },
                 },
+                "TextError": {
+                    "description": "An error.",
+                    "content": { "text/plain": { "schema": { "type": "string" } } },
+                },
             },
             "schemas": schemas(),
         },
@@ -76,7 +92,7 @@ fn operation(route: &Route) -> Value {
     let mut responses = Map::new();
     responses.insert(route.success.to_string(), json!({ "description": "Success." }));
     let is_public = route.path == "/openapi.json";
-    let common: &[u16] = if is_public { &[] } else { &[400, 401, 403, 500] };
+    let common: &[u16] = if is_public { &[] } else { COMMON_ERRORS };
     // Also a change without a body receives one, so that it can refuse it.
     let is_change = route.method != Method::GET;
     let body: &[u16] = if is_change { &[408, 413, 429] } else { &[] };
@@ -235,13 +251,21 @@ mod tests {
         assert!(committed == document(), "set {BLESS}=1 to write {path}");
     }
 
-    /// Story: a read of damaged data was 500, which the document did not have.
+    /// Story: a read of damaged data was 500, which the document did not have. Of all requests that
+    /// a stopping or read-only server refuses with 503, it had only the start of a backup.
     #[test]
     fn failures_of_the_server_are_in_the_document() {
         for route in ROUTES.iter().filter(|route| route.path != "/openapi.json") {
             let described = operation(route);
-            let failure = &described["responses"]["500"]["$ref"];
-            assert_eq!(failure, "#/components/responses/Error", "{route:?}");
+            for status in ["500", "503"] {
+                let failure = &described["responses"][status]["$ref"];
+                assert_eq!(failure, "#/components/responses/Error", "{status} {route:?}");
+            }
+        }
+        let document: Value = serde_json::from_str(&document()).unwrap();
+        for path in ["/health/ready", "/stats", "/metrics"] {
+            let failure = &document["paths"][path]["get"]["responses"]["503"]["$ref"];
+            assert_eq!(failure, "#/components/responses/TextError", "{path}");
         }
     }
 

@@ -262,7 +262,7 @@ pub static ROUTES: [Route; 42] = [
         "limit of bytes copied a second, at least 65536; default: no limit",
     )])
     .success(202)
-    .errors(&[409, 503]),
+    .errors(&[409]),
     route(
         Method::GET,
         "/admin/backup/history",
@@ -578,6 +578,8 @@ pub fn find(method: &Method, path: &str) -> RouteMatch {
         }
         if !methods.contains(&route.method.as_str()) {
             methods.push(route.method.as_str());
+            // A route of GET serves HEAD, too.
+            methods.extend((route.method == Method::GET).then_some("HEAD"));
         }
     }
     match methods.is_empty() {
@@ -650,7 +652,7 @@ mod tests {
         let RouteMatch::Methods(methods) = find(&Method::PATCH, "/users/ada") else {
             panic!("no methods")
         };
-        assert_eq!(methods, "GET, PUT, DELETE");
+        assert_eq!(methods, "GET, HEAD, PUT, DELETE");
         // Users outside of `$admins` were denied access instead.
         let policy = |method: Method, path| policy_path(&method, path);
         assert_eq!(policy(Method::PATCH, "/streams/a"), policy(Method::GET, "/streams/a"));
