@@ -1,7 +1,7 @@
 //! `umbel group`: consumer groups of a server.
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::serve::Serving;
 use super::test_binary::{Fixture, Run};
@@ -58,11 +58,51 @@ fn groups_are_created_changed_and_deleted() {
     let line = "$all\taudit\tconsumers 0\tin flight 0\tparked 0\tcheckpoint none\n";
     run(&["list", "$all"]).writes(line);
     run(&["delete", "cart-1", "billing"]).writes("cart-1::billing: deleted\n");
-    for missing in ["info", "delete", "update", "replay", "parked"] {
+    for missing in ["info", "delete", "replay", "parked"] {
         run(&[missing, "cart-1", "billing"]).fails(2, &["the server says"]);
     }
+    let missing = ["update", "cart-1", "billing", "--max-retries", "3"];
+    run(&missing).fails(2, &["the server says"]);
     run(&["replay", "$all", "audit", "--json"]).succeeds();
     run(&["parked", "$all", "audit"]).writes("");
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+}
+
+/// Story: no command showed with which filter a group had been created. An update without a setting
+/// was called a change, and disconnected the consumers.
+#[test]
+fn filter_of_a_group_is_shown_and_kept_by_updates() {
+    let fixture = Fixture::new();
+    let serving = Serving::start(&fixture, &[]);
+    let run = |arguments: &[&str]| group(&fixture, &serving, arguments);
+    let filter = |name: &str| -> Value {
+        run(&["info", "$all", name, "--json"]).succeeds().json()["filter"].take()
+    };
+    let shown = |name: &str| run(&["info", "$all", name]).succeeds().text();
+    let prefixes = ["--stream-prefix", "cart-", "--stream-prefix", "a\u{202e}b"];
+    run(&[&["create", "$all", "audit"][..], &prefixes].concat()).succeeds();
+    run(&["create", "$all", "opened", "--type-regex", "^Opened"]).succeeds();
+    run(&["create", "$all", "whole"]).succeeds();
+    let update = run(&["update", "$all", "audit"]);
+    update.fails(2, &["would disconnect the consumers", "--max-retries"]);
+    for _ in 0..2 {
+        assert_eq!(filter("audit"), json!({ "stream_prefix": ["cart-", "a\u{202e}b"] }));
+        assert_eq!(filter("opened"), json!({ "type_regex": "^Opened" }));
+        assert_eq!(filter("whole"), Value::Null);
+        for name in ["audit", "opened", "whole"] {
+            run(&["update", "$all", name, "--max-retries", "3"]).succeeds();
+        }
+    }
+    let by_prefix = "filter by stream prefix        cart-\n\
+                     filter by stream prefix        a\\xe2\\x80\\xaeb\n";
+    let by_regex = "filter by type regex           ^Opened\n";
+    for (name, line) in [
+        ("audit", by_prefix),
+        ("opened", by_regex),
+        ("whole", "filter                         none\n"),
+    ] {
+        assert!(shown(name).contains(line), "{}", shown(name));
+    }
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
 }
 

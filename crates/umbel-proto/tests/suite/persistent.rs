@@ -210,6 +210,13 @@ fn group_information() {
         check(ListReq { options: Some(options) }, &[1]);
     }
     check(info(), &(1..=28).collect::<Vec<_>>());
-    check(GetInfoResp { subscription_info: Some(info()) }, &[1]);
+    check(GetInfoResp { subscription_info: Some(info()), filter: None }, &[1]);
+    let expression = Expression { regex: "^a".to_string(), prefix: vec!["b".to_string(); 2] };
+    let filter = Some(FilterOptions {
+        filter: Some(Filter::StreamIdentifier(expression)),
+        window: Some(Window::Max(0)),
+        checkpoint_interval_multiplier: 1,
+    });
+    check(GetInfoResp { subscription_info: None, filter }, &[1000]);
     check(ListResp { subscriptions: vec![info()] }, &[1]);
 }

@@ -243,14 +243,6 @@ impl GroupConfig {
             StartFrom::Last => json!(-1),
             StartFrom::At(number) => json!(number),
         };
-        let filter = self.filter.as_ref().map(|filter| {
-            let (by, expression) = match &filter.filter {
-                Some(Filter::StreamIdentifier(expression)) => ("stream", expression),
-                Some(Filter::EventType(expression)) => ("type", expression),
-                None => ("stream", &EMPTY_EXPRESSION),
-            };
-            json!({ "by": by, "regex": expression.regex, "prefixes": expression.prefix })
-        });
         json!({
             "stream": key.source(),
             "group": key.group,
@@ -258,7 +250,7 @@ impl GroupConfig {
             "extraStatistics": settings.extra_statistics,
             "startFrom": begin,
             "after": self.start_after,
-            "filter": filter,
+            "filter": filter_json(self.filter.as_ref()),
             "messageTimeout": to_millis(self.message_timeout.unwrap_or_default()),
             "maxRetryCount": settings.max_retry_count,
             "checkPointAfter": to_millis(self.checkpoint_after),
@@ -331,6 +323,17 @@ fn strategy(settings: &Settings, failed: impl Fn(String) -> Status) -> Result<St
 }
 
 static EMPTY_EXPRESSION: Expression = Expression { regex: String::new(), prefix: Vec::new() };
+
+/// A group's filter as stored and as shown to users; null without one.
+pub fn filter_json(filter: Option<&FilterOptions>) -> Value {
+    let Some(filter) = filter else { return Value::Null };
+    let (by, expression) = match &filter.filter {
+        Some(Filter::StreamIdentifier(expression)) => ("stream", expression),
+        Some(Filter::EventType(expression)) => ("type", expression),
+        None => ("stream", &EMPTY_EXPRESSION),
+    };
+    json!({ "by": by, "regex": expression.regex, "prefixes": expression.prefix })
+}
 
 fn parse_filter(json: &str) -> Option<FilterOptions> {
     let [by, regex, prefixes] =

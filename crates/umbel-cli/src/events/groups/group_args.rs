@@ -162,7 +162,7 @@ impl Strategy {
 
 /// Settings of a group; an option that is not given has its default in a new group, and leaves an
 /// existing group unchanged.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Default, PartialEq, Eq, Args)]
 pub struct GroupSettings {
     /// Start of the group: start, end, or the first revision or position [default: end]
     #[arg(long, value_name = "START", value_parser = parse_start)]

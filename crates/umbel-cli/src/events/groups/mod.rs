@@ -5,7 +5,7 @@ pub mod group_args;
 pub mod group_request;
 mod parked_event;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use umbel_proto::persistent::{
     CreateReq, DeleteOptions, DeleteReq, DeleteStreamOption, GetInfoOptions, GetInfoReq,
     GetInfoResp, GetInfoStreamOption, ListOption, ListOptions, ListReq, ListResp, ListStream,
@@ -13,7 +13,7 @@ use umbel_proto::persistent::{
     SubscriptionInfo,
 };
 use umbel_proto::read_options::{at_most, of_stream, resolving_links};
-use umbel_proto::streams::read_req::RevisionOption;
+use umbel_proto::streams::read_req::{Filter, FilterOptions, RevisionOption};
 use umbel_proto::streams::read_resp::Content;
 use umbel_server::parked_streams;
 
@@ -21,7 +21,8 @@ use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::grpc_connection::{self, Connection, status_error};
 use crate::events::groups::group_args::{
-    CreateArgs, GroupCommand, GroupName, ListArgs, NamedArgs, ParkedArgs, ReplayArgs, UpdateArgs,
+    CreateArgs, GroupCommand, GroupName, GroupSettings, ListArgs, NamedArgs, ParkedArgs,
+    ReplayArgs, UpdateArgs,
 };
 use crate::events::groups::group_request::{ALL_SOURCE, group_request};
 use crate::events::groups::parked_event::ParkedEvent;
@@ -130,8 +131,38 @@ fn to_json(group: &SubscriptionInfo) -> Value {
     })
 }
 
+/// A group's filter, under the name of the option that creates it; null without one.
+fn filter_json(filter: Option<FilterOptions>) -> Value {
+    let (by, expression) = match filter.and_then(|options| options.filter) {
+        Some(Filter::StreamIdentifier(expression)) => ("stream", expression),
+        Some(Filter::EventType(expression)) => ("type", expression),
+        None => return Value::Null,
+    };
+    let (rule, value) = match expression.prefix.is_empty() {
+        true => ("regex", json!(expression.regex)),
+        false => ("prefix", json!(expression.prefix)),
+    };
+    json!({ format!("{by}_{rule}"): value })
+}
+
+/// Lines about a filter: one for each prefix, or one for the regular expression.
+fn filter_lines(filter: &Map<String, Value>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (rule, value) in filter {
+        let name = format!("filter by {}", rule.replace('_', " "));
+        let texts = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        lines.extend(texts.iter().map(|text| {
+            let text = escaped(text.as_str().unwrap_or_default().as_bytes());
+            format!("{name:<30} {text}")
+        }));
+    }
+    lines
+}
+
 fn info(args: &NamedArgs, json: bool) -> CommandResult<()> {
-    let group = to_json(&read_info(&args.server.address()?, &args.name)?);
+    let GetInfoResp { subscription_info, filter } = read_info(&args.server.address()?, &args.name)?;
+    let mut group = to_json(&subscription_info.unwrap_or_default());
+    group["filter"] = filter_json(filter);
     let mut output = Output::new();
     if json {
         output.json(&group)?;
@@ -145,6 +176,11 @@ fn info(args: &NamedArgs, json: bool) -> CommandResult<()> {
                     output.line(&format!("{:<30} {consumer}", "consumer"))?;
                 }
             }
+            Value::Object(filter) => {
+                for line in filter_lines(filter) {
+                    output.line(&line)?;
+                }
+            }
             Value::Null => output.line(&format!("{name:<30} none"))?,
             Value::String(text) => {
                 output.line(&format!("{name:<30} {}", escaped(text.as_bytes())))?;
@@ -155,16 +191,18 @@ fn info(args: &NamedArgs, json: bool) -> CommandResult<()> {
     output.flush()
 }
 
-fn read_info(address: &ConnectionString, name: &GroupName) -> CommandResult<SubscriptionInfo> {
+fn read_info(address: &ConnectionString, name: &GroupName) -> CommandResult<GetInfoResp> {
     let stream_option = Some(match name.source == ALL_SOURCE {
         true => GetInfoStreamOption::All(()),
         false => GetInfoStreamOption::StreamIdentifier(name.source.as_str().into()),
     });
     let options = Some(GetInfoOptions { group_name: name.group.clone(), stream_option });
     let answer: GetInfoResp = call(address, path!("GetInfo"), GetInfoReq { options })?;
-    answer.subscription_info.ok_or_else(|| {
-        CommandError::System("the server sent no description of the group".to_string())
-    })
+    if answer.subscription_info.is_none() {
+        let why = "the server sent no description of the group".to_string();
+        return Err(CommandError::System(why));
+    }
+    Ok(answer)
 }
 
 fn create(args: &CreateArgs, json: bool) -> CommandResult<()> {
@@ -183,9 +221,15 @@ fn create(args: &CreateArgs, json: bool) -> CommandResult<()> {
 }
 
 fn update(args: &UpdateArgs, json: bool) -> CommandResult<()> {
+    if args.settings == GroupSettings::default() {
+        return Err(CommandError::usage(
+            "the update changes no setting, but would disconnect the consumers: name a setting, \
+             such as --max-retries 3; `umbel group update --help` lists them",
+        ));
+    }
     let address = args.server.address()?;
-    let before = read_info(&address, &args.name)?;
-    let options = Some(group_request(&args.name, &args.settings, None, Some(before)));
+    let before = read_info(&address, &args.name)?.subscription_info;
+    let options = Some(group_request(&args.name, &args.settings, None, before));
     call::<_, ()>(&address, path!("Update"), CreateReq { options })?;
     report(&args.name, "updated", json)
 }

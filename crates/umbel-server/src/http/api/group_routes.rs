@@ -12,7 +12,7 @@ use umbel_proto::persistent::{
 };
 use umbel_proto::streams::read_req::{Position, RevisionOption, StreamOptions};
 
-use crate::consumer_groups::group_config::{GroupConfig, group_name, parse_position};
+use crate::consumer_groups::group_config::{GroupConfig, filter_json, group_name, parse_position};
 use crate::http::api::api_request::{ApiRequest, encode_segment, parse_json};
 use crate::http::api::api_response::{
     ApiError, ApiResult, HttpResponse, json_response, json_text_response, set_header,
@@ -358,6 +358,8 @@ fn info_json(group: &GroupInfo) -> Value {
         "namedConsumerStrategy": info.named_consumer_strategy,
     });
     for (name, member) in [
+        // Beside the settings, since an update keeps the filter.
+        ("filter", filter_json(group.filter.as_ref())),
         ("countSinceLastMeasurement", json!(info.count_since_last_measurement)),
         ("readBufferCount", json!(info.read_buffer_count)),
         ("liveBufferCount", json!(info.live_buffer_count)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tonic::Status;
 
-use crate::consumer_groups::group_config::format_position;
+use crate::consumer_groups::group_config::{filter_json, format_position};
 use crate::consumer_groups::group_reading::{GroupLag, GroupReadings};
 use crate::http::console::query_string::QueryString;
 use crate::limits::CONSOLE_GROUPS_MAX;
@@ -32,8 +32,8 @@ pub async fn groups(service: &Arc<ServerContext>, query: &QueryString) -> Result
     let mut groups = Vec::with_capacity(page.len());
     for key in &page {
         // A group that was deleted meanwhile is left out.
-        if let Ok(shown) = group(service, key).await {
-            groups.push(shown);
+        if let Ok(group) = service.group_registry.info(service, key).await {
+            groups.push(group_json(key, &group));
         }
     }
     let readings = service.group_registry.readings(service).await;
@@ -50,15 +50,14 @@ pub async fn groups(service: &Arc<ServerContext>, query: &QueryString) -> Result
     }))
 }
 
-/// Serves one group.
+/// Serves one group, with its filter.
 pub async fn one_group(service: &Arc<ServerContext>, query: &QueryString) -> Result<Value, Status> {
     let stream = Some(query.text("source").to_string()).filter(|source| source != ALL_SOURCE);
-    group(service, &GroupKey { stream, group: query.text("group").to_string() }).await
-}
-
-async fn group(service: &Arc<ServerContext>, key: &GroupKey) -> Result<Value, Status> {
-    let group = service.group_registry.info(service, key).await?;
-    Ok(group_json(key, &group))
+    let key = GroupKey { stream, group: query.text("group").to_string() };
+    let group = service.group_registry.info(service, &key).await?;
+    let mut shown = group_json(&key, &group);
+    shown["filter"] = filter_json(group.filter.as_ref());
+    Ok(shown)
 }
 
 fn group_json(key: &GroupKey, group: &GroupInfo) -> Value {

@@ -5,6 +5,7 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 use umbel_events::{LogBytes, Position, Store};
 use umbel_proto::persistent::SubscriptionInfo;
+use umbel_proto::streams::read_req::FilterOptions;
 
 use crate::consumer_groups::group_command::GroupCommand;
 use crate::consumer_groups::group_config::{GroupConfig, format_position};
@@ -30,6 +31,8 @@ pub struct GroupInfo {
     pub last_read: Option<u64>,
     /// Events that the group has not processed.
     pub lag: GroupLag,
+    /// Filter of a group on all events. Lists lack it, since filters can have many bytes.
+    pub filter: Option<FilterOptions>,
 }
 
 /// The groups of a list, and the number of groups from which they were taken.
@@ -47,9 +50,11 @@ impl GroupRegistry {
         let configs = self.configs(service).await?;
         let Some(config) = configs.get(key) else { return Err(grpc_status::group_missing(key)) };
         let group = (key.clone(), config.clone());
+        let filter = config.filter.clone();
         drop(configs);
         let info = self.chunk_infos(service, vec![group]).await?.pop();
-        info.ok_or_else(|| grpc_status::group_missing(key))
+        let info = info.ok_or_else(|| grpc_status::group_missing(key))?;
+        Ok(GroupInfo { filter, ..info })
     }
 
     /// Statistics of all groups, of the groups of one stream, or of the groups of all events:
@@ -125,7 +130,7 @@ fn read_info(
         unknown if unknown.is_empty() => key.parked_stream(),
         known => known,
     };
-    GroupInfo { info, parked_stream, last_read: state.last_read, lag }
+    GroupInfo { info, parked_stream, last_read: state.last_read, lag, filter: None }
 }
 
 /// Statistics that the group's task reports; `None` if the task has ended.

@@ -158,8 +158,8 @@ async fn info(
     };
     let key = parse_key(stream, options.group_name)?;
     let info = async move {
-        let subscription_info = Some(service.group_registry.info(&service, &key).await?.info);
-        Ok(GetInfoResp { subscription_info })
+        let group = service.group_registry.info(&service, &key).await?;
+        Ok(GetInfoResp { subscription_info: Some(group.info), filter: group.filter })
     };
     respond_within_quota(held, info).await
 }
