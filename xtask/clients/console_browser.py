@@ -46,9 +46,23 @@ def append_an_event_and_browse_it(browser):
 
 
 @case
-def names_that_are_no_pages_show_the_overview(browser):
+def say_that_an_address_names_no_page(browser):
+    """Story: an unknown page was the overview, and the error of a broken name was "URI malformed"."""
     for name in ("__proto__", "constructor", "toString", "nothing"):
-        open_page(browser, name, "Overview")
+        open_page(browser, name, "Page not found")
+        says(browser, f"The console has no page {name}.")
+    for name, wanted in (("stream/%zz", "%25 is the sign itself"), ("event/till-1/x", "ends with its revision")):
+        open_page(browser, name, "Page not found")
+        says(browser, wanted)
+
+
+@case
+def skip_to_the_content_of_the_same_page(browser):
+    """Story: the link to the content led to the overview."""
+    open_page(browser, "streams", "Streams")
+    browser.find_element(By.CSS_SELECTOR, ".skip").send_keys(Keys.ENTER)
+    until(browser, lambda: browser.switch_to.active_element.get_attribute("id") == "main", "the focus")
+    assert heading(browser) == "Streams" and browser.current_url.endswith("#/streams"), browser.current_url
 
 
 @case
@@ -313,7 +327,9 @@ def read_one_event_in_every_form(browser):
     says(browser, "00000000  7b 22 69 64")
     find(browser, "Next →").click()
     until(browser, lambda: heading(browser) == "Later", "the next event")
-    find(browser, "Next →").click()
+    # Story: the last event had a link to a page without an event.
+    assert not browser.find_elements(By.LINK_TEXT, "Next →")
+    open_page(browser, "event/one-1/7", "7 of one-1")
     says(browser, "The stream ends at revision 1.")
     find(browser, "← Previous").click()
     until(browser, lambda: heading(browser) == "Later", "the previous event")
@@ -439,12 +455,12 @@ def scavenge_and_back_up(browser):
     picture(browser, "work")
 
 
-def answer_with(browser, change):
-    """Lets the page get data of the endpoint `work` that this JavaScript function has changed."""
+def answer_with(browser, change, endpoint="work"):
+    """Lets the page get data of an endpoint that this JavaScript function has changed."""
     return browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": (
         "const asIs = window.fetch; window.fetch = async (path, options) => {"
         " const answer = await asIs(path, options);"
-        " if (!String(path).startsWith('/console/api/work')) return answer;"
+        f" if (!String(path).startsWith('/console/api/{endpoint}')) return answer;"
         " const data = await answer.json();"
         f" ({change})(data); return new Response(JSON.stringify(data), {{ status: 200 }}); }};")})["identifier"]
 
@@ -567,6 +583,44 @@ def see_why_work_failed(browser):
     assert browser.find_element(By.XPATH, "//table[caption[text()='Last scavenges']]//details").get_attribute("open"), "it folds by itself"
     assert not is_wider_than_the_window(browser)
     picture(browser, "work-broken")
+
+
+@case
+def see_why_the_last_scavenge_failed(browser):
+    """Story: a scavenge that met damage was "Done", with the advice to start it again."""
+    changed = answer_with(browser, """data => { data.scavenge = { id: "7", isDone: true, isStopped: false, chunks: 6,
+        chunksExamined: 0, eventsRemoved: 0, eventsStubbed: 0, bytesGivenBack: 0, removesAll: true, hiddenEventsLeft: null,
+        filesKept: [], filesWithOtherNames: [], error: "000001.chunk is damaged at byte 500" }; }""")
+    open_page(browser, "work", "Work")
+    answer_as_is(browser, changed)
+    for wanted in ("Failed: 0 of 6 files", "000001.chunk is damaged at byte 500", "mend the cause of the failure"):
+        says(browser, wanted)
+    assert "ended early" not in text(browser) and "Done" not in text(browser), text(browser)
+
+
+@case
+def see_damage_and_single_calls_in_the_overview(browser):
+    """Story: the overview of a server that had met damage showed nothing unusual."""
+    open_page(browser, "overview", "Overview")
+    assert "amaged data" not in text(browser)
+    data = "data => { data.stats.store.damageErrors = 2; data.kv = { damageErrors: 1 }; data.openCalls = 1; }"
+    changed = answer_with(browser, data, "overview")
+    open_page(browser, "overview", "Overview")
+    answer_as_is(browser, changed)
+    for wanted in ("Damaged data: 3 errors since the server started", "Errors for damaged data\n3", "1 open call"):
+        says(browser, wanted)
+    assert "1 open calls" not in text(browser)
+
+
+@case
+def see_no_latency_of_an_earlier_append(browser):
+    """Story: the title of the plot kept a latency, minutes after the last append."""
+    changed = answer_with(browser, """data => { data.times = [1, 2, 3].map((at) => at + Date.now() / 1000);
+        for (const name of Object.keys(data.series)) data.series[name] = [0.001, 0.002, null]; }""", "history")
+    open_page(browser, "overview", "Overview")
+    answer_as_is(browser, changed)
+    title = lambda: browser.find_element(By.CSS_SELECTOR, "figure[aria-label='Append latency'] figcaption").text
+    until(browser, lambda: title().endswith("p50 –, p99 –, p99.9 –"), "no latency")
 
 
 @case
@@ -774,6 +828,55 @@ def list_many_groups_in_pages(browser):
     assert len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) == 100
     find(browser, "Next").click()
     until(browser, lambda: len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) == 1, "the rest")
+
+
+@case
+def show_the_filter_of_a_group(browser):
+    settings = {"filterBy": "stream", "filterRegex": "^cart-"}
+    Appends().post("change-group", {"do": "create", "source": "$all", "group": "filtered", "settings": settings})
+    open_page(browser, "group/%24all/filtered", "filtered on all events")
+    assert fact(browser, "Filter") == "stream names that match ^cart-", fact(browser, "Filter")
+
+
+@case
+def offer_no_append_where_none_is_accepted(browser):
+    Appends().append("buried-1")
+    headers = {"kurrent-harddelete": "true"}
+    request = urllib.request.Request(f"{ADDRESS}/streams/buried-1", headers=headers, method="DELETE")
+    urllib.request.urlopen(request).close()
+    for name, wanted in (("buried-1", "The stream was tombstoned."), ("$ce-till", "Paid")):
+        open_page(browser, f"stream/{urllib.parse.quote(name)}", name)
+        says(browser, wanted)
+        assert "Append an event" not in text(browser), name
+
+
+@case
+def escape_characters_that_change_the_direction_of_the_text(browser):
+    """Story: U+202E in the name of a stream let the page show another name."""
+    odd, shown = "\u202e", r"\xe2\x80\xae"
+    stream, kind = f"odd-{odd}txt.1", f"Ty{odd}pe"
+    address = urllib.parse.quote(stream)
+    data = json.dumps({"note": f"a{odd}b"}, ensure_ascii=False)
+    Appends().append(stream, kind, data)
+    Appends().append(stream, kind, data, isJson=False)
+    Appends().post("change-group", {"do": "create", "source": stream, "group": f"g{odd}p", "settings": {}})
+    pages = (("streams?contains=odd-", "Streams"), (f"stream/{address}", f"odd-{shown}txt.1"),
+             (f"event/{address}/0", f"Ty{shown}pe"), (f"event/{address}/1", f"Ty{shown}pe"), ("live?stream=odd-", "Live"), ("views", "Views"),
+             ("groups?search=odd-", "Groups"), (f"group/{address}/{urllib.parse.quote(f'g{odd}p')}", f"g{shown}p on odd-{shown}txt.1"))
+    for page, title in pages:
+        open_page(browser, page, title)
+        says(browser, shown)
+        raw = "return document.body.textContent + document.title + [...document.querySelectorAll('input')].map((one) => one.value)"
+        assert odd not in browser.execute_script(raw), page
+    open_page(browser, f"event/{address}/0", f"Ty{shown}pe")
+    says(browser, r'"note": "a\u202eb"')
+    # The form appends to the stream itself.
+    open_page(browser, f"stream/{address}", f"odd-{shown}txt.1")
+    find(browser, "Append an event").click()
+    browser.find_element(By.ID, "a-type").send_keys("Third")
+    browser.find_element(By.ID, "a-data").submit()
+    says(browser, "Third")
+    assert api(f"stream?stream={address}")["state"]["last"] == "2"
 
 
 @case

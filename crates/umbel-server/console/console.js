@@ -3,7 +3,9 @@
 import { event } from "./event.js";
 import { group, groups } from "./groups.js";
 import { live } from "./live.js";
-import { beginPage, button, el, endRepetitions, main, server, show, Superseded, view } from "./page.js";
+import {
+  beginPage, button, el, endRepetitions, link, main, server, show, Superseded, view, visible, WrongAddress,
+} from "./page.js";
 import { overview } from "./overview.js";
 import { search } from "./search.js";
 import { store } from "./store.js";
@@ -23,9 +25,18 @@ async function identify() {
   const { user: name, hasUsers, isAdmin, isOperator } = await view("overview");
   Object.assign(server, { user: name, hasUsers, isAdmin, isOperator });
   const who = document.querySelector("#who");
-  who.textContent = name ?? (hasUsers ? "" : "insecure");
+  who.textContent = visible(name ?? (hasUsers ? "" : "insecure"));
   if (name) who.href = "#/account";
   document.querySelector("#users-link").hidden = !isAdmin;
+}
+
+// The names in an address.
+function decoded(parts) {
+  try {
+    return parts.map(decodeURIComponent);
+  } catch {
+    throw new WrongAddress("The address has a percent sign without two hexadecimal digits, or bytes that are no UTF-8; %25 is the sign itself");
+  }
 }
 
 async function route() {
@@ -33,8 +44,7 @@ async function route() {
   beginPage();
   const [path, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
-  // Names such as __proto__ are inherited and no pages.
-  const shown = Object.hasOwn(PAGES, name) ? name : "overview";
+  const shown = name || "overview";
   for (const anchor of document.querySelectorAll("nav a")) {
     const isHere = anchor.getAttribute("href") === `#/${Object.hasOwn(PARENTS, shown) ? PARENTS[shown] : shown}`;
     if (isHere) anchor.setAttribute("aria-current", "page");
@@ -43,9 +53,14 @@ async function route() {
   main.setAttribute("aria-busy", "true");
   try {
     if (server.user === undefined) await identify();
-    await PAGES[shown](rest.map(decodeURIComponent), new URLSearchParams(search));
+    // Names such as __proto__ are inherited and no pages.
+    if (!Object.hasOwn(PAGES, shown)) throw new WrongAddress(`The console has no page ${shown}`);
+    await PAGES[shown](decoded(rest), new URLSearchParams(search));
   } catch (error) {
     if (error instanceof Superseded) return;
+    if (error instanceof WrongAddress) {
+      return show("Page not found", el("p", { class: "bad", role: "alert" }, `${error.message}.`), link("#/overview", "Overview"));
+    }
     show("Page not loaded", el("p", { class: "bad", role: "alert" }, error.message), button("Try again", route));
   }
 }
@@ -71,6 +86,11 @@ addEventListener("hashchange", () => {
   scrollTo(0, 0);
 });
 addEventListener("umbel-reload", route);
+// The link to the content would replace the address of the page.
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
 let resized;
 addEventListener("resize", () => {
   clearTimeout(resized);

@@ -2,6 +2,7 @@
 
 import {
   address, attempt, bytes, button, el, link, localTime, moment, number, put, queryText, show, streamLink, utcTime, view,
+  visibleJson, WrongAddress,
 } from "./page.js";
 
 // Tokens of JSON that are coloured. The rest of a longer text has no colours, so that the page stays fast.
@@ -30,7 +31,7 @@ function* indented(text) {
     before = token;
     // A string before a colon is a key.
     if (pending) yield [...pending, token === ":" && pending[1].startsWith('"') ? "key" : kindOf(pending[1])];
-    pending = [space, token];
+    pending = [space, visibleJson(token)];
   }
   if (pending) yield [...pending, kindOf(pending[1])];
 }
@@ -96,6 +97,8 @@ function contentViewer(title, { value, isJson, place, part }) {
   };
   let form = "Pretty";
   let broken = null;
+  // Text to copy where the page shows it with escapes.
+  let copied = null;
   const draw = () => {
     broken = null;
     if (form === "Pretty") {
@@ -111,6 +114,7 @@ function contentViewer(title, { value, isJson, place, part }) {
       body = forms.Raw();
     }
     put(shown, body);
+    copied = form === "Raw" ? body : null;
     const kind = isJson ? (broken ? `Declared as JSON, but invalid: ${broken}` : "JSON") : text === undefined ? "Binary" : "Text";
     const limit = form === "Hex" && value.bytes > HEX_BYTES_MAX;
     const cut = isCut || limit ? `; only the first ${bytes(Math.min(HEX_BYTES_MAX, value.bytes))} are shown` : "";
@@ -123,7 +127,7 @@ function contentViewer(title, { value, isJson, place, part }) {
       form = name;
       draw();
     }, { "data-form": name, disabled: !isPossible });
-  const copy = button("Copy", () => attempt("Copied.", () => navigator.clipboard.writeText(shown.textContent)));
+  const copy = button("Copy", () => attempt("Copied.", () => navigator.clipboard.writeText(copied ?? shown.textContent)));
   const whole = isCut && value.bytes <= WHOLE_BYTES_MAX
     ? button("Show all", () => attempt(null, async () => {
         const answer = await fetch(href);
@@ -205,18 +209,24 @@ function facts(shown, at, pointed) {
 }
 
 export async function event([stream = "", revision = ""]) {
+  if (!/^\d+$/.test(revision)) throw new WrongAddress("The address of an event ends with its revision, a number");
   const found = await view("stream", { stream, direction: "forwards", from: revision, count: 1 });
   const entry = found.events[0];
   const at = entry && (entry.link ?? entry.event);
   const wanted = BigInt(revision);
+  // The revisions that the stream or view has.
+  const { is, first = "0", last } = found.state ?? {};
+  const hasPrevious = is === "live" && wanted > BigInt(first);
+  const hasNext = is === "live" && wanted < BigInt(last);
+  const previous = hasPrevious && wanted > BigInt(last) ? last : wanted - 1n;
   const neighbours = el("nav", { class: "row", "aria-label": "Neighbours" },
-    wanted > 0n ? link(address("event", stream, wanted - 1n), "← Previous", { rel: "prev" }) : null,
-    link(address("event", stream, wanted + 1n), "Next →", { rel: "next" }),
+    hasPrevious ? link(address("event", stream, previous), "← Previous", { rel: "prev" }) : null,
+    hasNext ? link(address("event", stream, wanted + 1n), "Next →", { rel: "next" }) : null,
     link(`${address("stream", stream)}?from=${revision}`, "In its stream"),
     button("Copy the address", () => attempt("Copied.", () => navigator.clipboard.writeText(location.href))));
   if (!at || BigInt(at.revision) !== wanted) {
     const why = !at && found.state?.is === "tombstoned" ? "The stream was tombstoned."
-      : !at && found.state?.last && wanted > BigInt(found.state.last) ? `The stream ends at revision ${number(found.state.last)}.`
+      : !at && last && wanted > BigInt(last) ? `The stream ends at revision ${number(last)}.`
       : "This revision is not in the stream: it was deleted, or is not appended yet.";
     return show(`${number(revision)} of ${stream}`, neighbours, el("p", { class: "soft" }, why));
   }

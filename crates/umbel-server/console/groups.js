@@ -3,7 +3,7 @@
 import { eventRow } from "./event.js";
 import {
   address, attempt, button, bytes, change, counted, el, every, field, link, moment, number, put, refresh, reload,
-  server, show, streamLink, table, view,
+  server, show, streamLink, table, valueOf, view, visible,
 } from "./page.js";
 
 const sourceLink = (source) => (source === "$all" ? "all events" : streamLink(source));
@@ -17,12 +17,12 @@ function lagText({ lagEvents, lagBytes }) {
 export async function groups(_, query) {
   const search = query.get("search") ?? "";
   const skip = Number(query.get("skip") ?? 0) || 0;
-  const text = el("input", { type: "search", id: "search", value: search, placeholder: "cart", "aria-label": "Stream or name contains", autocomplete: "off" });
+  const text = el("input", { type: "search", id: "search", value: visible(search), placeholder: "cart", "aria-label": "Stream or name contains", autocomplete: "off" });
   const form = el("form", {
     class: "row", role: "search",
     onsubmit: (event) => {
       event.preventDefault();
-      location.hash = text.value ? `#/groups?search=${encodeURIComponent(text.value)}` : "#/groups";
+      location.hash = text.value ? `#/groups?search=${encodeURIComponent(valueOf(text, search))}` : "#/groups";
     },
   }, el("label", { class: "inline", for: "search" }, "Stream or name contains"), text, el("button", { class: "main" }, "Search"));
   const list = el("div", {});
@@ -79,8 +79,8 @@ async function checkUnchanged({ source, group, settings }) {
 // A form that creates a group, or changes this one.
 function groupForm(group) {
   const known = group?.settings ?? {};
-  const source = el("input", { type: "text", id: "g-source", required: true, value: group?.source ?? "", readonly: !!group, placeholder: "cart-42 or $all", spellcheck: "false" });
-  const name = el("input", { type: "text", id: "g-group", required: true, value: group?.group ?? "", readonly: !!group, spellcheck: "false" });
+  const source = el("input", { type: "text", id: "g-source", required: true, value: visible(group?.source ?? ""), readonly: !!group, placeholder: "cart-42 or $all", spellcheck: "false" });
+  const name = el("input", { type: "text", id: "g-group", required: true, value: visible(group?.group ?? ""), readonly: !!group, spellcheck: "false" });
   const start = el("input", { type: "text", id: "g-start", required: true, value: startText(known.startFrom ?? "-1"), pattern: "start|end|[0-9]+" });
   const strategy = el("select", { id: "g-strategy" },
     STRATEGIES.map((value) => el("option", { value, selected: value === known.consumerStrategy }, value)));
@@ -98,13 +98,14 @@ function groupForm(group) {
       ...Object.fromEntries(numbers.map(([key, , input]) => [key, Number(input.value)])),
     };
     if (group) settings.extraStatistics = known.extraStatistics;
-    const fields = { do: group ? "update" : "create", source: source.value, group: name.value, settings };
+    const of = { source: group?.source ?? source.value, group: group?.group ?? name.value };
+    const fields = { do: group ? "update" : "create", ...of, settings };
     const done = await attempt(group ? "Changed. The consumers connect again." : "Created.", async () => {
       if (group) await checkUnchanged(group);
       await change("change-group", fields);
     });
     if (!done) return;
-    const target = address("group", source.value, name.value);
+    const target = address("group", of.source, of.group);
     if (location.hash === target) reload();
     else location.hash = target;
   };
@@ -123,10 +124,18 @@ function groupForm(group) {
         el("button", { class: "main" }, group ? "Change" : "Create"))));
 }
 
+// The filter of a group of all events. A change of the settings keeps it.
+function filterText({ by, regex, prefixes }) {
+  const names = by === "type" ? "event types" : "stream names";
+  const texts = (regex ? [regex] : prefixes).map((text, at) => [at > 0 ? " or " : "", el("code", {}, text)]);
+  return [`${names} that ${regex ? "match" : "begin with"} `, texts];
+}
+
 function facts(group) {
   const pair = (name, ...value) => [el("dt", {}, name), el("dd", {}, ...value)];
   return el("dl", { class: "facts" },
-    pair("Stream", sourceLink(group.source)), pair("Lag", group.lagEvents === null ? `${lagText(group)} of the log` : counted(group.lagEvents, "event")),
+    pair("Stream", sourceLink(group.source)), group.filter ? pair("Filter", filterText(group.filter)) : null,
+    pair("Lag", group.lagEvents === null ? `${lagText(group)} of the log` : counted(group.lagEvents, "event")),
     pair("In flight", number(group.inFlight)), pair("Waiting", number(group.waiting)), pair("To retry", number(group.retrying)),
     pair("Sent since the group started", number(group.total)), pair("Events/s", number(group.perSecond)),
     pair("Checkpoint", group.checkpoint || "–"), pair("Last event read", group.lastRead || "–"), pair("Last event of the source", group.lastKnown || "–"));

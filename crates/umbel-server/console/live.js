@@ -2,7 +2,7 @@
 
 import { eventCells } from "./search.js";
 import {
-  address, button, bytes, counted, el, every, link, moment, number, outage, put, show, streamLink, view,
+  address, button, bytes, counted, el, every, link, moment, number, outage, put, show, streamLink, valueOf, view, visible,
 } from "./page.js";
 
 // Most rows on the page.
@@ -58,13 +58,13 @@ export async function live(_, query) {
   }, { "aria-pressed": "false" });
   const jump = button("Go to the newest event", () => restart(), { hidden: true });
   const input = (id, value, placeholder) =>
-    el("input", { type: "search", id, value, placeholder, autocomplete: "off", spellcheck: "false" });
+    el("input", { type: "search", id, value: visible(value), placeholder, autocomplete: "off", spellcheck: "false" });
   const stream = input("live-stream", filter.stream, "cart-");
   const type = input("live-type", filter.type, "Item");
   const system = el("input", { type: "checkbox", id: "system", checked: filter.system === "yes" });
   const apply = (event) => {
     event?.preventDefault();
-    const fields = { stream: stream.value, type: type.value, system: system.checked ? "yes" : "" };
+    const fields = { stream: valueOf(stream, filter.stream), type: valueOf(type, filter.type), system: system.checked ? "yes" : "" };
     location.hash = `#/live?${new URLSearchParams(Object.entries(fields).filter(([, value]) => value))}`;
   };
   system.addEventListener("change", () => apply());

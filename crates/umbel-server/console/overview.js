@@ -41,8 +41,6 @@ function duration(seconds) {
   return rest ? `${count} ${unit} ${rest} ${next[1]}` : `${count} ${unit}`;
 }
 
-const last = (values) => values?.findLast((value) => value !== null);
-
 // Change of a gauge per hour over the shown time, from its first and last samples.
 function perHour({ times, series }, name) {
   const known = times.map((time, at) => [time, series[name][at]]).filter(([, value]) => value !== null);
@@ -100,7 +98,8 @@ function plots(box, history) {
       // A zoomed plot keeps its range.
       const isZoomed = chart.scales.x.min > chart.data[0][0] || chart.scales.x.max < chart.data[0].at(-1);
       chart.setData(data(samples), !isZoomed);
-      summary.textContent = series.map(([name, label]) => `${label} ${format(last(samples.series[name]))}`).join(", ");
+      // The newest sample has no latency if nothing was appended since the one before.
+      summary.textContent = series.map(([name, label]) => `${label} ${format(samples.series[name]?.at(-1) ?? undefined)}`).join(", ");
     };
   });
   return (samples) => drawn.forEach((update) => update(samples));
@@ -115,13 +114,21 @@ function lagNote(largest, text) {
   return el("span", { class: "soft" }, `largest lag: ${text(lag)}, `, link(address("group", source, group), `${group} on ${source}`));
 }
 
-// Reason why appends fail or the backup has stopped, for the top of the page.
-function problem(now, history) {
-  const appends = appendProblem(now, history);
-  if (appends) return appends;
+// Reasons why appends fail or a backup has stopped, and damage, for the top of the page.
+function problems(now, history) {
   const stopped = (name, backup) => backup?.state === "Stopped" ? `The ${name} has stopped until a restart: ${backup.error}.` : null;
-  return stopped("continuous backup", now.objectBackup) ?? stopped("continuous backup of keys and values", now.kvObjectBackup);
+  const errors = damageErrors(now);
+  const damage = errors > 0
+    ? `Damaged data: ${counted(errors, "error")} since the server started; its log names the files. ` +
+      "Run umbel verify on the server's directory, then restore the store from a backup, or save the readable events with umbel repair."
+    : null;
+  const found = [damage, appendProblem(now, history), stopped("continuous backup", now.objectBackup),
+    stopped("continuous backup of keys and values", now.kvObjectBackup)];
+  return found.filter(Boolean).map((text) => el("span", { class: "problem" }, text));
 }
+
+// Errors for damaged data of events, and of keys and values, since the server started.
+const damageErrors = ({ stats, kv }) => stats.store.damageErrors + (kv?.damageErrors ?? 0);
 
 function appendProblem(now, history) {
   if (now.failure) return `Writes fail: ${now.failure}. Restart the server.`;
@@ -165,12 +172,15 @@ function cards(now, history, groups) {
     el("div", { class: log.logBytes > 0.9 * (log.logQuotaBytes ?? Infinity) ? "card alarm" : "card" }, "Event log", el("b", {}, bytes(log.logBytes)),
       el("span", { class: "soft" }, logNotes.join(", "))),
     card("Memory of the process", bytes(now.process?.residentBytes)),
-    card("Connections", number(now.connections), `${number(now.openCalls)} open calls`),
+    card("Connections", number(now.connections), counted(now.openCalls, "open call")),
     el("div", { class: "card" }, "Consumer groups", el("b", {}, number(groups?.total)),
       lagNote(groups?.largestLagEvents, (lag) => counted(lag, "event")),
       lagNote(groups?.largestLagBytes, (lag) => `${bytes(Number(lag))} of the log`)),
     el("div", { class: refused > 0 ? "card alarm" : "card" }, "Appends refused", el("b", {}, number(now.appendsRefused)),
       el("span", { class: "soft" }, refused > 0 ? `${rate(refused)} now` : "since the start")),
+    damageErrors(now) > 0
+      ? el("div", { class: "card alarm" }, "Errors for damaged data", el("b", {}, number(damageErrors(now))), el("span", { class: "soft" }, "since the start"))
+      : null,
     ...backupCard("Continuous backup", now.objectBackup),
     ...backupCard("Backup of keys and values", now.kvObjectBackup),
     card("Uptime", now.process ? duration((now.nowMicros - now.process.startedMicros) / 1e6) : "–"),
@@ -190,7 +200,7 @@ export async function overview(_, query) {
   let [now, history, groups] = await Promise.all([view("overview"), view("history", { minutes }), groupsNow()]);
   show("Overview", alarm, box, range, figures);
   const drawCards = () => {
-    put(alarm, problem(now, history));
+    put(alarm, problems(now, history));
     put(box, cards(now, history, groups));
   };
   let update = null;

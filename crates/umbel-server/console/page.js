@@ -1,5 +1,5 @@
 // The parts that all pages share: requests to the server, elements, numbers and tables. Everything
-// that comes from the store is put on the page as text.
+// that comes from the store is put on the page as text, whose control characters are escaped.
 
 export const main = document.querySelector("#main");
 const said = document.querySelector("#said");
@@ -65,6 +65,9 @@ export function queryText(query) {
 // The page that requested this was left meanwhile.
 export class Superseded extends Error {}
 
+// The address in the browser names no page. Another attempt would fail, too.
+export class WrongAddress extends Error {}
+
 let page = 0;
 export const beginPage = () => (page += 1);
 export const reload = () => dispatchEvent(new Event("umbel-reload"));
@@ -86,7 +89,7 @@ export async function change(name, fields) {
 }
 
 export function say(text) {
-  said.textContent = text;
+  said.textContent = visible(text);
   clearTimeout(say.timer);
   say.timer = setTimeout(() => (said.textContent = ""), 6000);
 }
@@ -104,24 +107,47 @@ export async function attempt(what, work) {
   }
 }
 
+// -- text ------------------------------------------------------------------------------------------
+
+// Control characters, and those that change the direction of the text around them. With these, a client
+// could make one name look like another.
+const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+const SPACES = new Map([["\t", "\\t"], ["\n", "\\n"], ["\r", "\\r"]]);
+const hex = (number, digits) => number.toString(16).padStart(digits, "0");
+const escapedBytes = (letter) => [...new TextEncoder().encode(letter)].map((byte) => `\\x${hex(byte, 2)}`).join("");
+
+// A text on one line, with the escapes of the command line.
+export const visible = (text) => text.replace(HIDDEN, (letter) => SPACES.get(letter) ?? escapedBytes(letter));
+// A text whose line breaks and tabs stay.
+const visibleLines = (text) => text.replace(HIDDEN, (letter) => (SPACES.has(letter) ? letter : escapedBytes(letter)));
+// A token of JSON, with the escapes of JSON: it keeps its value.
+export const visibleJson = (token) => token.replace(HIDDEN, (letter) => `\\u${hex(letter.charCodeAt(0), 4)}`);
+
+// The value of an input that was filled with visible(text): the text itself, unless the user changed it.
+export const valueOf = (input, text) => (input.value === visible(text) ? text : input.value);
+
 // -- elements --------------------------------------------------------------------------------------
 
 // Children without those that a page leaves out. The DOM shows null as the word "null".
-const present = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+function present(element, children) {
+  const shown = element.tagName === "PRE" ? visibleLines : visible;
+  const kept = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  return kept.map((child) => (typeof child === "string" ? shown(child) : child));
+}
 
 export function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value !== undefined && value !== null) element.setAttribute(name, value);
+    else if (value !== false && value !== undefined && value !== null) element.setAttribute(name, name === "aria-label" ? visible(value) : value);
   }
-  element.append(...present(children));
+  element.append(...present(element, children));
   return element;
 }
 
 // Replaces the children of an element.
-export const put = (element, ...children) => element.replaceChildren(...present(children));
+export const put = (element, ...children) => element.replaceChildren(...present(element, children));
 
 // Elements whose focused link or button is not there for a while, with its text.
 const lostFocus = new WeakMap();
@@ -149,7 +175,7 @@ export const field = (id, text, input, note) =>
   [el("label", { for: id }, text), input, note ? el("p", { class: "soft", id: `${id}-note` }, note) : null];
 
 export function show(title, ...parts) {
-  document.title = `${title} – Umbel`;
+  document.title = `${visible(title)} – Umbel`;
   put(main, el("h1", {}, title), parts);
   main.setAttribute("aria-busy", "false");
 }
@@ -253,6 +279,6 @@ export function endRepetitions() {
 // Shows that the page is not up to date, and why.
 export function outage(error) {
   const shown = document.querySelector("#outage");
-  const text = error ? `Not up to date: ${error.message}` : "";
+  const text = error ? visible(`Not up to date: ${error.message}`) : "";
   if (shown.textContent !== text) shown.textContent = text;
 }

@@ -2,7 +2,8 @@
 
 import { eventRow } from "./event.js";
 import {
-  address, attempt, button, change, el, field, link, number, reload, say, show, streamLink, table, view,
+  address, attempt, button, change, el, field, link, number, reload, say, show, streamLink, table, valueOf, view,
+  visible,
 } from "./page.js";
 
 // Requests of one search for a part of a name. Each examines 10,000 names.
@@ -25,8 +26,9 @@ async function names({ prefix, contains, after }) {
 }
 
 function searchForm({ prefix, contains, category }) {
+  const searched = prefix || contains || category;
   const text = el("input", {
-    type: "search", id: "search", value: prefix || contains || category, placeholder: "cart", autocomplete: "off", spellcheck: "false",
+    type: "search", id: "search", value: visible(searched), placeholder: "cart", autocomplete: "off", spellcheck: "false",
   });
   const kinds = { contains: "name contains", prefix: "name begins with", category: "category is" };
   const chosen = prefix ? "prefix" : category ? "category" : "contains";
@@ -38,13 +40,13 @@ function searchForm({ prefix, contains, category }) {
       class: "row", role: "search",
       onsubmit: (event) => {
         event.preventDefault();
-        location.hash = text.value ? `#/streams?${kind.value}=${encodeURIComponent(text.value)}` : "#/streams";
+        location.hash = text.value ? `#/streams?${kind.value}=${encodeURIComponent(valueOf(text, searched))}` : "#/streams";
       },
     },
     el("label", { class: "inline", for: "search" }, "Streams whose"), kind, text,
     el("button", { class: "main" }, "Search"),
     button("Open by name", () => {
-      if (text.value) location.hash = address("stream", text.value);
+      if (text.value) location.hash = address("stream", valueOf(text, searched));
     }),
   );
 }
@@ -75,7 +77,7 @@ export async function streams(_, query) {
 }
 
 function appendForm(stream) {
-  const name = el("input", { type: "text", id: "a-stream", required: true, value: stream, spellcheck: "false" });
+  const name = el("input", { type: "text", id: "a-stream", required: true, value: visible(stream), spellcheck: "false" });
   const kind = el("input", { type: "text", id: "a-type", required: true, value: "", spellcheck: "false" });
   const data = el("textarea", { id: "a-data", spellcheck: "false" }, "{}");
   const metadata = el("textarea", { id: "a-metadata", spellcheck: "false" });
@@ -89,14 +91,15 @@ function appendForm(stream) {
   const submit = async (event) => {
     event.preventDefault();
     await attempt(null, async () => {
+      const target = valueOf(name, stream);
       const done = await change("append", {
-        stream: name.value, type: kind.value, data: data.value, metadata: metadata.value,
+        stream: target, type: kind.value, data: data.value, metadata: metadata.value,
         expected: expected.value, isJson: json.checked,
       });
       say(`Appended as revision ${number(done.revision)}.`);
-      const target = address("stream", name.value);
-      if (location.hash === target) reload();
-      else location.hash = target;
+      const page = address("stream", target);
+      if (location.hash === page) reload();
+      else location.hash = page;
     });
   };
   return el(
@@ -128,8 +131,9 @@ export async function stream([name = ""], query) {
     const sorted = revisions.sort((a, b) => (a < b ? -1 : 1));
     const low = sorted[0] - 1n;
     const high = sorted.at(-1) + 1n;
-    if (low >= 0n) pages.push(link(`${base}?from=${low}`, "Older"));
-    pages.push(link(`${base}?direction=forwards&from=${high}`, "Newer"));
+    const { first = "0", last } = found.state ?? {};
+    if (low >= BigInt(first)) pages.push(link(`${base}?from=${low}`, "Older"));
+    if (last === undefined || high <= BigInt(last)) pages.push(link(`${base}?direction=forwards&from=${high}`, "Newer"));
   }
   const state = found.state?.is ?? "missing";
   const empty = { missing: "The stream does not exist.", deleted: "The stream was deleted.", tombstoned: "The stream was tombstoned." };
@@ -148,7 +152,8 @@ export async function stream([name = ""], query) {
       name.startsWith("$$") ? streamLink(name.slice(2)) : link(address("stream", `$$${name}`), "Metadata"),
       category ? link(`#/streams?category=${encodeURIComponent(category)}`, `Category ${category}`) : null,
       link(`#/live?stream=${encodeURIComponent(name)}`, "Live")),
-    appendForm(name),
+    // No name of a view and of a tombstoned stream accepts appends.
+    found.isView || state === "tombstoned" ? null : appendForm(name),
     el("nav", { class: "row", "aria-label": "Pages of the stream" }, ...pages, go),
     table(`Events, ${direction === "forwards" ? "oldest" : "newest"} first`, EVENT_COLUMNS,
       found.events.map(eventRow), empty[state] ?? "There are no events in this range."),

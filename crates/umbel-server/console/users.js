@@ -1,7 +1,9 @@
 // User accounts, and the caller's own password.
 
 import { confirmed } from "./groups.js";
-import { address, attempt, button, change, el, field, link, put, reload, say, server, show, table, view } from "./page.js";
+import {
+  address, attempt, button, change, el, field, link, put, reload, say, server, show, table, valueOf, view, visible,
+} from "./page.js";
 
 // Password managers need the name with the password.
 const nameFor = (login) => el("input", { type: "text", value: login, autocomplete: "username", hidden: true, readonly: true, "aria-hidden": "true" });
@@ -22,7 +24,7 @@ function addForm() {
     el("form", {
       onsubmit: (event) => {
         event.preventDefault();
-        const fields = { do: "create", login: inputs.login.value, fullName: inputs.fullName.value, password: inputs.password.value, groups: groupList(inputs.groups) };
+        const fields = { do: "create", login: inputs.login.value, fullName: inputs.fullName.value, password: inputs.password.value, groups: groupList(inputs.groups.value) };
         attempt("Added.", () => change("user", fields).then(reload));
       },
     },
@@ -31,7 +33,7 @@ function addForm() {
     el("div", { class: "row" }, el("button", { class: "main" }, "Add"))));
 }
 
-const groupList = (input) => input.value.split(",").map((group) => group.trim()).filter(Boolean);
+const groupList = (text) => text.split(",").map((group) => group.trim()).filter(Boolean);
 
 export async function users(_, query) {
   const found = await view("users", { after: query.get("after") ?? "" });
@@ -54,8 +56,9 @@ export async function user([login = ""]) {
   const { users: found } = await view("users", { login });
   const known = found.find((one) => one.login === login);
   if (!known) return show(login, el("p", { class: "soft" }, "There is no user with this name."), link("#/users", "All users"));
-  const fullName = el("input", { type: "text", id: "u-name", value: known.fullName });
-  const groups = el("input", { type: "text", id: "u-groups", value: known.groups.join(", "), placeholder: "$ops, readers" });
+  const fullName = el("input", { type: "text", id: "u-name", value: visible(known.fullName) });
+  const joined = known.groups.join(", ");
+  const groups = el("input", { type: "text", id: "u-groups", value: visible(joined), placeholder: "$ops, readers" });
   const reset = password("u-password");
   const send = (done, fields) => (event) => {
     event.preventDefault();
@@ -69,7 +72,7 @@ export async function user([login = ""]) {
         location.hash = "#/users";
       }))),
     el("h2", {}, "Name and groups"),
-    el("form", { class: "form", onsubmit: send("Changed.", () => ({ do: "update", fullName: fullName.value, groups: groupList(groups) })) },
+    el("form", { class: "form", onsubmit: send("Changed.", () => ({ do: "update", fullName: valueOf(fullName, known.fullName), groups: groupList(valueOf(groups, joined)) })) },
       field("u-name", "Full name", fullName), field("u-groups", "Groups", groups), el("div", { class: "row" }, el("button", { class: "main" }, "Change"))),
     el("h2", {}, "Password"),
     el("form", { class: "form", onsubmit: send("The password is set.", () => ({ do: "reset-password", password: reset.value })) },

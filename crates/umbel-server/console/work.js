@@ -17,7 +17,9 @@ function remainingData({ filesKept, filesWithOtherNames }) {
 function removalResult(scavenge) {
   const left = scavenge.hiddenEventsLeft;
   const isClean = left === 0 && scavenge.filesKept.length === 0;
-  const text = left === null ? "The scavenge ended early: start it again."
+  const text = scavenge.error ? "Hidden events may still have data: mend the cause of the failure, then start it again."
+    : left === null ? "The scavenge ended early: start it again."
+    : left === 1 ? "1 hidden event still has data, because it became hidden meanwhile: start it again."
     : left > 0 ? `${number(left)} hidden events still have data, because they became hidden meanwhile: start it again.`
     : isClean ? "No file of the store has data of hidden events."
     : "Replaced files still have removed data.";
@@ -111,7 +113,7 @@ function continuous(title, backup) {
   const lagging = backupLag(backup);
   const lag = lagging === "" ? "nothing" : `${lagging ?? "unknown"}, of the last ${number(Math.round(lagSeconds))} s`;
   const lost = lostObjects > 0
-    ? `${number(lostObjects)} objects had been deleted by something else, and were uploaded again. Check the lifecycle rules.`
+    ? `${counted(lostObjects, "object")} had been deleted by something else, and ${lostObjects === 1 ? "was" : "were"} uploaded again. Check the lifecycle rules.`
     : null;
   const failure = error ?? lost ?? retentionError ?? backup.searchError;
   const problem = state === "Stopped" ? `Stopped until a restart: ${error}` : failure;
@@ -203,9 +205,10 @@ function scavengeProgress(scavenge) {
   if (!scavenge) return el("p", {}, "No scavenge since the server started.");
   const isRunning = !scavenge.isDone;
   return el("div", {}, el("p", { role: "status" },
-    `${isRunning ? "Running" : "Done"}: ${number(scavenge.chunksExamined)} of ${counted(scavenge.chunks, "file")}, ` +
+    `${isRunning ? "Running" : scavenge.error ? "Failed" : scavenge.isStopped ? "Stopped" : "Done"}: ${number(scavenge.chunksExamined)} of ${counted(scavenge.chunks, "file")}, ` +
     `${counted(scavenge.eventsRemoved, "event")} removed, ${number(scavenge.eventsStubbed)} emptied, ${bytes(scavenge.bytesGivenBack)} freed.`),
     el("progress", { max: Math.max(scavenge.chunks, 1), value: scavenge.chunksExamined, "aria-label": "Scavenge" }),
+    scavenge.error ? el("p", { role: "status", class: "bad" }, scavenge.error) : null,
     scavenge.eventsStubbed > 0
       ? el("p", { class: "soft" }, "An emptied event lost its data. Its id stays, so that a retry of its append is recognized.") : null);
 }

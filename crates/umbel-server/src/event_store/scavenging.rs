@@ -287,9 +287,15 @@ impl Scavenger for StoreScavenger {
         let Some(ScavengeState { id, phase, removes_all, report, .. }) = self.last_state() else {
             return Value::Null;
         };
+        let error = match &phase {
+            ScavengePhase::Errored(error) => Some(error),
+            ScavengePhase::InProgress | ScavengePhase::Success | ScavengePhase::Stopped => None,
+        };
         json!({
             "id": id,
             "isDone": phase != ScavengePhase::InProgress,
+            "isStopped": phase == ScavengePhase::Stopped,
+            "error": error,
             "chunks": report.chunks,
             "chunksExamined": report.chunks_examined,
             "eventsRemoved": report.events_removed,

@@ -74,15 +74,21 @@ pub fn stats_page(store: &Stats, disk: Option<&DiskSpace>, service: &ServerConte
         "isMoved": directory.is_moved,
         "isRemoved": directory.is_removed,
     });
-    if let Some(kv) = &service.kv {
-        let count = kv.damage_errors() + service.damaged_kv_runs();
-        shown["kv"] = json!({ "damageErrors": count });
+    if let Some(kv) = kv_stats(service) {
+        shown["kv"] = kv;
     }
     if let Some(hub) = &service.telemetry {
         shown["openTelemetry"] = hub.status();
     }
     ContinuousBackup::show_all(&service.continuous_backups, &mut shown);
     shown
+}
+
+/// Lists the statistics of keys and values; `None` if the server has none.
+pub fn kv_stats(service: &ServerContext) -> Option<Value> {
+    let kv = service.kv.as_ref()?;
+    let count = kv.damage_errors() + service.damaged_kv_runs();
+    Some(json!({ "damageErrors": count }))
 }
 
 /// Lists the store's statistics.

@@ -655,6 +655,42 @@ fn groups_are_created_changed_listed_with_their_lag_and_deleted() {
     assert_eq!(get(address, "/console/api/groups").json()["total"], 2);
 }
 
+/// Story: the page of a view offered to append an event, which no view accepts.
+#[test]
+fn page_of_a_view_says_that_it_is_one() {
+    let server = TestServer::new();
+    let page = |name: &str| get(server.address(), &format!("/console/api/stream?stream={name}"));
+    for (name, is_view) in [("cart-1", false), ("$ce-cart", true)] {
+        assert_eq!(page(name).json()["isView"], is_view, "{name}");
+    }
+}
+
+/// Story: neither the page of a group nor `info` of the HTTP API showed the filter.
+#[test]
+fn filter_of_a_group_is_shown_and_kept_by_updates() {
+    let server = TestServer::new();
+    let address = server.address();
+    let send = |what: &str, settings: &Value| {
+        let group = json!({ "do": what, "source": "$all", "group": "g", "settings": settings });
+        assert_eq!(change(address, "change-group", &group).status, 200, "{what}");
+    };
+    let filter = json!({ "by": "stream", "regex": "^cart-", "prefixes": [] });
+    send("create", &json!({ "filterBy": "stream", "filterRegex": "^cart-" }));
+    for _ in 0..2 {
+        let page = get(address, "/console/api/group?source=$all&group=g").json();
+        assert_eq!(page["filter"], filter);
+        let info = get(address, "/subscriptions/%24all/g/info").json();
+        assert_eq!(info["filter"], filter);
+        send("update", &json!({ "maxRetryCount": 3 }));
+    }
+    let stream = json!({ "do": "create", "source": "cart-1", "group": "g" });
+    assert_eq!(change(address, "change-group", &stream).status, 200);
+    for path in ["/console/api/group?source=cart-1&group=g", "/subscriptions/cart-1/g/info"] {
+        let shown = get(address, path).json();
+        assert_eq!(shown.get("filter"), Some(&Value::Null), "{path}");
+    }
+}
+
 #[test]
 fn users_change_their_own_passwords_with_the_current_one() {
     let server = TestServer::with_users();

@@ -80,4 +80,12 @@ fn damage_met_over_http_and_by_a_scavenge_is_counted() {
     assert_eq!(ended["scavengeResult"], json!("Errored"));
     assert_eq!(damage_errors(address, "events"), 2.0);
     assert_eq!(damage_errors(address, "kv"), 0.0);
+    // Story: the console's page Work hid the reason, and its overview showed nothing.
+    let page = |name: &str| send(address, "GET", &format!("/console/api/{name}"), &[], b"").is(200);
+    let scavenge = page("work")["scavenge"].take();
+    assert!(scavenge["error"].is_string(), "{scavenge}");
+    assert_eq!((&scavenge["error"], &scavenge["isStopped"]), (&ended["error"], &json!(false)));
+    let overview = page("overview");
+    assert_eq!(overview["stats"]["store"]["damageErrors"], 2);
+    assert_eq!(overview["kv"]["damageErrors"], 0);
 }

@@ -190,6 +190,7 @@ async fn overview(service: &Arc<ServerContext>, caller: &Caller) -> Result<Value
         "isAdmin": is_admin,
         "isOperator": is_operator,
         "stats": node_info::stats(&stats),
+        "kv": node_info::kv_stats(service),
         "connections": service.connections.count(),
         "appendsBytes": service.append_quota.used_bytes(),
         "openCalls": service.call_metrics.open_calls(),
@@ -406,6 +407,7 @@ async fn events(
         Direction::Backwards => u64::MAX,
     });
     let source = if stream == ALL_STREAM { Source::All } else { Source::named(stream) };
+    let is_view = matches!(source, Source::View(_));
     let through = service.system_projections.limit_of(&source);
     let max_events =
         query.number("count")?.unwrap_or(CONSOLE_EVENTS_MAX).clamp(1, CONSOLE_EVENTS_MAX);
@@ -423,6 +425,7 @@ async fn events(
         let parts = [
             ("events", Value::Array(events)),
             ("isWhole", Value::Bool(page.pager.is_none())),
+            ("isView", Value::Bool(is_view)),
             ("state", state.unwrap_or_default()),
         ];
         let parts = parts.map(|(name, part)| (name.to_string(), part));
