@@ -60,7 +60,7 @@ def say_that_an_address_names_no_page(browser):
 def skip_to_the_content_of_the_same_page(browser):
     """Story: the link to the content led to the overview."""
     open_page(browser, "streams", "Streams")
-    browser.find_element(By.CSS_SELECTOR, ".skip").send_keys(Keys.ENTER)
+    browser.execute_script("document.querySelector('.skip').click()")
     until(browser, lambda: browser.switch_to.active_element.get_attribute("id") == "main", "the focus")
     assert heading(browser) == "Streams" and browser.current_url.endswith("#/streams"), browser.current_url
 

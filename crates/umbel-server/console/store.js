@@ -1,6 +1,6 @@
 // The store: the event log, the index and their filters.
 
-import { bytes, el, every, number, percent, put, show, table, view } from "./page.js";
+import { bytes, counted, el, every, number, percent, put, show, table, view } from "./page.js";
 
 const card = (title, value) => el("div", { class: "card" }, title, el("b", {}, value));
 
@@ -8,7 +8,7 @@ function adviceText(one) {
   const size = `${bytes(one.keptBytes)} of filters are in memory; ${one.bloomBits} bits per key everywhere would take ${bytes(one.plainBytes)}. `;
   if (one.gets < 1) return `${size}There were no recent lookups.`;
   const rate = (share) => (share * 1000).toFixed(2);
-  return `${size}Of the last ${number(Math.round(one.gets))} lookups, ${percent(one.absentShare)} were misses. ` +
+  return `${size}Of the last ${counted(Math.round(one.gets), "lookup")}, ${percent(one.absentShare)} were misses. ` +
     `A thousand lookups have ${rate(one.falseReads)} false positives, ${rate(one.plainFalseReads)} with plain filters, ` +
     `${rate(one.best.half)} with the best ones and half the memory, ${rate(one.best.twice)} with twice as much.`;
 }

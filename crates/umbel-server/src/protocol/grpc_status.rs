@@ -385,14 +385,18 @@ pub fn scavenge_not_found(id: &str) -> Status {
     )
 }
 
-/// Status: the consumer group does not exist; for an empty name, that its source has no group.
+/// Status: the consumer group does not exist.
 pub fn group_missing(key: &GroupKey) -> Status {
     let (stream, group) = (key.source(), &key.group);
-    let message = match group.is_empty() {
-        true => format!("Stream {stream} has no subscription group."),
-        false => format!("Subscription group {group} on stream {stream} does not exist."),
-    };
+    let message = format!("Subscription group {group} on stream {stream} does not exist.");
     group_status(Status::not_found(message), "persistent-subscription-does-not-exist", key)
+}
+
+/// Status: the stream, or `$all` for `None`, has no consumer group.
+pub fn groups_missing(stream: Option<String>) -> Status {
+    let key = GroupKey { stream, group: String::new() };
+    let message = format!("Stream {} has no subscription group.", key.source());
+    group_status(Status::not_found(message), "persistent-subscription-does-not-exist", &key)
 }
 
 /// Status: the consumer group exists already.

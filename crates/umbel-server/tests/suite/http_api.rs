@@ -416,7 +416,9 @@ fn groups_are_managed() {
     for method in ["DELETE", "POST"] {
         assert_eq!(send(address, method, path, &[JSON], b"{}").is(404)["error"], "NotFound");
     }
-    assert_eq!(get(address, "/subscriptions/cart-1").status, 404);
+    // Story: the message was about a group without a name.
+    let none = get(address, "/subscriptions/cart-1").is(404);
+    assert_eq!(none["message"], "Stream cart-1 has no subscription group.");
     assert_eq!(get(address, &format!("{path}/info")).status, 404);
 }
 

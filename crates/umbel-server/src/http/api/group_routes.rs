@@ -232,7 +232,7 @@ async fn list(
             place.map_or((0, usize::MAX), |(offset, count)| (number(offset), number(count)));
         let page = context.group_registry.list(&context, of.as_ref(), shown).await?;
         if let Some(stream) = of.filter(|_| page.total == 0) {
-            return Err(grpc_status::group_missing(&GroupKey { stream, group: String::new() }));
+            return Err(grpc_status::groups_missing(stream));
         }
         // Thousands of groups would occupy an asynchronous worker too long.
         let text = context.store.blocking(move |_| Ok(list_json(&page, place)));

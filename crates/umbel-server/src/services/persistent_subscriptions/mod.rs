@@ -244,7 +244,7 @@ async fn list(
         let page = service.group_registry.list(&service, of.as_ref(), all).await?;
         let infos: Vec<_> = page.infos.into_iter().map(|group| group.info).collect();
         if let Some(stream) = of.filter(|_| infos.is_empty()) {
-            return Err(grpc_status::group_missing(&GroupKey { stream, group: String::new() }));
+            return Err(grpc_status::groups_missing(stream));
         }
         // Thousands of groups would occupy an asynchronous worker too long.
         let encoded = service.store.blocking(move |_| Ok(EncodedList::new(&infos)));
