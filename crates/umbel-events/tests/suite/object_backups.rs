@@ -1,7 +1,7 @@
 //! Backups into a simulated object store: they hold all events, upload only new data, are restored
 //! to any position and time, and refuse prefixes of other stores and servers.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,6 +18,7 @@ use umbel_sim::{ObjectDamage, ObjectSim, Sim};
 use super::support::{all, append, append_large, options};
 
 /// A store, and an object store whose clock is that of the store's environment.
+#[derive(Clone)]
 pub struct Fixture {
     pub objects: ObjectSim,
     pub env: Env,
@@ -631,6 +632,24 @@ impl Objects for CancellingObjects {
     }
 }
 
+/// Lets a writer create the manifests with these numbers, and a retention delete all earlier ones.
+/// REQUIRES: the writer creates full manifests only.
+fn take_over_and_retain(
+    fixture: &Fixture,
+    writer: &ObjectBackup,
+    manifests: RangeInclusive<u64>,
+) -> RetentionReport {
+    let last = *manifests.end();
+    for manifest in manifests {
+        append_large(&fixture.store, "a", manifest, 60_000);
+        assert_eq!(writer.run_once().expect("backed up").manifest, manifest);
+    }
+    fixture.env.threads.pause(Duration::from_secs(10));
+    let retained = fixture.retain(Duration::ZERO, false).expect("retained");
+    assert_eq!(retained.first_manifest, last);
+    retained
+}
+
 /// Story: one writer was idle while another one took the prefix over, and a retention deleted the
 /// oldest manifests. Their numbers were free again, so the first writer went on there and reported
 /// success. No restore had its events.
@@ -642,14 +661,7 @@ fn writer_does_not_go_on_at_numbers_that_a_retention_freed() {
     let (first, second) = (open(), open());
     append_large(&fixture.store, "a", 0, 60_000);
     assert_eq!(first.run_once().expect("backed up").manifest, 1);
-    for manifest in 2..=4 {
-        append_large(&fixture.store, "a", manifest, 60_000);
-        assert_eq!(second.run_once().expect("backed up").manifest, manifest);
-    }
-    fixture.env.threads.pause(Duration::from_secs(10));
-    let retention = RetentionOptions { keep: Duration::ZERO, dry_run: false, requests: plain() };
-    let retained = retain(&fixture.env, fixture.client(), retention).expect("retained");
-    assert_eq!((retained.first_manifest, retained.deleted_manifests), (4, 3));
+    assert_eq!(take_over_and_retain(&fixture, &second, 2..=4).deleted_manifests, 3);
     append_large(&fixture.store, "a", 9, 60_000);
     let before = first.state();
     let error = first.run_once().expect_err("the events are in no backup that counts");
@@ -673,12 +685,7 @@ fn writer_does_not_go_on_at_freed_numbers_without_their_floor() {
         let second = fixture.store.object_backup(fixture.client(), taking_over).expect("opened");
         append_large(&fixture.store, "a", 0, 60_000);
         assert_eq!(first.run_once().expect("backed up").manifest, 1);
-        for manifest in 2..=4 {
-            append_large(&fixture.store, "a", manifest, 60_000);
-            assert_eq!(second.run_once().expect("backed up").manifest, manifest);
-        }
-        fixture.env.threads.pause(Duration::from_secs(10));
-        assert_eq!(fixture.retain(Duration::ZERO, false).expect("retained").first_manifest, 4);
+        take_over_and_retain(&fixture, &second, 2..=4);
         let floor = ObjectName::new(format!("floors/{:020}", 4)).expect("a name");
         fixture.client().delete(&floor).expect("deleted");
         append_large(&fixture.store, "a", 9, 60_000);
@@ -699,17 +706,9 @@ fn later_writer_begins_again_after_its_first_manifests_did_not_count() {
     let overtaking = OvertakenObjects {
         inner: fixture.client(),
         overtake: Mutex::new(Some(Box::new({
-            let (env, store, client) =
-                (fixture.env.clone(), fixture.store.clone(), fixture.client());
+            let fixture = fixture.clone();
             move || {
-                for manifest in 2..=4 {
-                    append_large(&store, "a", manifest, 60_000);
-                    assert_eq!(earlier.run_once().expect("backed up").manifest, manifest);
-                }
-                env.threads.pause(Duration::from_secs(10));
-                let keep = Duration::ZERO;
-                let retention = RetentionOptions { keep, dry_run: false, requests: plain() };
-                assert_eq!(retain(&env, client, retention).expect("retained").first_manifest, 4);
+                take_over_and_retain(&fixture, &earlier, 2..=4);
             }
         }))),
     };
@@ -755,12 +754,7 @@ fn restored_manifest_below_the_floor_does_not_let_its_writer_go_on() {
     assert_eq!(first.run_once().expect("backed up").manifest, 1);
     let name = ObjectName::new(format!("manifests/{:020}", 1)).expect("a name");
     let bytes = fixture.objects.objects()[name.as_str()].clone();
-    for manifest in 2..=4 {
-        append_large(&fixture.store, "a", manifest, 60_000);
-        assert_eq!(second.run_once().expect("backed up").manifest, manifest);
-    }
-    fixture.env.threads.pause(Duration::from_secs(10));
-    assert_eq!(fixture.retain(Duration::ZERO, false).expect("retained").first_manifest, 4);
+    take_over_and_retain(&fixture, &second, 2..=4);
     fixture.client().create(&name, &bytes).expect("brought back");
     append_large(&fixture.store, "a", 9, 60_000);
     let error = first.run_once().expect_err("the events are in no backup that counts");
