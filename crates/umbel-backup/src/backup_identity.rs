@@ -244,8 +244,11 @@ pub fn floor_bytes(kind: BackupKind, number: u64, backup: &[u8; 16]) -> Vec<u8> 
 }
 
 /// Returns the number of the highest floor; 1 if there is none. Floors up to `number` are not read,
-/// only listed. The list begins after the call, so it has each floor whose creation was confirmed
-/// before, or a higher one.
+/// only listed.
+///
+/// A list has each floor that exists from its beginning to its end. A retention deletes floors
+/// below the one that it found, not below the one that it creates. So the result is below a floor
+/// that was confirmed before the call only if a whole retention runs during the list.
 pub fn highest_floor(
     requests: &ObjectRequests,
     kind: BackupKind,

@@ -464,8 +464,10 @@ impl<C: ManifestContents> ChainWriter<C> {
 
     /// Returns the highest floor; a floor up to `number` is not read.
     ///
-    /// A list of files or of pages can miss a floor that is created while a lower one is deleted.
-    /// So a list that lacks a floor which was seen before is repeated.
+    /// A list of files or of pages can lack all floors if retentions create and delete some of them
+    /// meanwhile. So a list that lacks a floor which was seen before is repeated. A writer that has
+    /// seen none lists once. It then reads the manifest before its own one, which a retention
+    /// deletes before it deletes a floor.
     fn find_floor(&mut self, requests: &ObjectRequests, number: u64) -> BackupResult<u64> {
         let backup = self.identity.backup;
         let mut floor = highest_floor(requests, C::KIND, &backup, number)?;

@@ -133,8 +133,10 @@ pub fn retain_within<C: ManifestContents>(
     for piece in expired {
         requests.delete(&piece.name)?;
     }
+    // A writer lists the floors meanwhile, and a list is no snapshot: it can lack the new floor. So
+    // the one before stays until the next retention.
     for (number, object) in survey.listed_numbers(FLOOR_PREFIX)? {
-        if number < floor {
+        if number < chain.floor {
             requests.delete(&object)?;
         }
     }

@@ -9,9 +9,10 @@
 //! 3. **Durable.** An object whose creation was confirmed, or that a read has returned, stays until
 //!    its deletion, whatever crashes.
 //! 4. **Read after write.** A read that begins after the confirmation finds the object.
-//! 5. **List after write.** A list that begins after the confirmation contains the object. Garbage
-//!    collection, reports and backups rely on this guarantee. Slots do not: they read names that
-//!    they know.
+//! 5. **List after write.** A list that begins after the confirmation contains the object, unless
+//!    the object is deleted before the list ends. A list is no snapshot: if one object is created
+//!    and another one deleted meanwhile, it can lack both. Garbage collection, reports and backups
+//!    rely on this guarantee. Slots do not: they read names that they know.
 //! 6. **The store's clock.** Each confirmed creation carries the store's time, so that a caller can
 //!    compare ages without its own wall clock.
 //!

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use umbel_env::{Env, ObjectBytes, ObjectName, ObjectResult, ObjectSource, Objects};
+use umbel_env::{
+    Creation, Env, ListPage, ObjectBytes, ObjectName, ObjectResult, ObjectSource, Objects,
+};
 use umbel_events::{
     Durability, ExistenceSize, ObjectBackup, ObjectBackupError, ObjectBackupErrorKind,
     ObjectBackupOptions, ObjectBackupResult, ObjectRequestOptions, Position, RecordedEvent,
@@ -761,6 +763,119 @@ fn restored_manifest_below_the_floor_does_not_let_its_writer_go_on() {
     assert!(error.to_string().contains("another server backs up to"), "{error}");
     second.run_once().expect("backed up");
     assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
+}
+
+/// Story: a list of a directory is no snapshot. A retention created a floor and deleted the one
+/// before while an idle writer listed the floors, so the list had neither. The manifest before the
+/// writer's own one was there, since a late creation had brought it back.
+#[test]
+fn writer_finds_a_floor_although_a_retention_runs_during_its_list() {
+    let fixture = Fixture::new(34);
+    let objects = Arc::new(ListedObjects::new(&fixture));
+    let first = full_writer(&fixture, objects.clone());
+    append_large(&fixture.store, "a", 0, 60_000);
+    assert_eq!(first.run_once().expect("backed up").manifest, 1);
+    let bring_back = bring_back_later(&fixture, 1);
+    take_over_and_retain(&fixture, &full_writer(&fixture, fixture.client()), 2..=4);
+    let during = fixture.clone();
+    objects.run_during_list(move || {
+        take_over_and_retain(&during, &full_writer(&during, during.client()), 5..=5);
+        bring_back();
+    });
+    append_large(&fixture.store, "a", 9, 60_000);
+    let error = first.run_once().expect_err("the events are in no backup that counts");
+    assert!(error.to_string().contains("another server backs up to"), "{error}");
+    assert!(objects.has_run(), "a list of the floors was divided");
+}
+
+/// As above, with two whole retentions during the list, which lacks a floor that the writer has
+/// seen.
+#[test]
+fn writer_lists_again_without_a_floor_that_it_has_seen() {
+    let fixture = Fixture::new(35);
+    let objects = Arc::new(ListedObjects::new(&fixture));
+    let first = full_writer(&fixture, objects.clone());
+    take_over_and_retain(&fixture, &first, 1..=2);
+    append_large(&fixture.store, "a", 3, 60_000);
+    assert_eq!(first.run_once().expect("it sees the floor 2").manifest, 3);
+    let bring_back = bring_back_later(&fixture, 3);
+    // The first manifest of each writer is full, whatever its length.
+    let take_over = |fixture: &Fixture, manifest: u64| {
+        let writer = full_writer(fixture, fixture.client());
+        take_over_and_retain(fixture, &writer, manifest..=manifest);
+    };
+    (4..=5).for_each(|manifest| take_over(&fixture, manifest));
+    let during = fixture.clone();
+    objects.run_during_list(move || {
+        (6..=7).for_each(|manifest| take_over(&during, manifest));
+        bring_back();
+    });
+    append_large(&fixture.store, "a", 9, 60_000);
+    let error = first.run_once().expect_err("the events are in no backup that counts");
+    assert!(error.to_string().contains("another server backs up to"), "{error}");
+    assert!(objects.has_run(), "a list of the floors was divided");
+}
+
+/// Opens a writer of full manifests.
+fn full_writer(fixture: &Fixture, objects: Arc<dyn Objects>) -> ObjectBackup {
+    let options = ObjectBackupOptions { full_manifest_interval: 1, ..backup_options() };
+    fixture.store.object_backup(objects, options).expect("opened")
+}
+
+/// Returns a function that creates a manifest again with the bytes that it has now.
+fn bring_back_later(fixture: &Fixture, manifest: u64) -> Box<dyn FnOnce() + Send> {
+    let name = ObjectName::new(format!("manifests/{manifest:020}")).expect("a name");
+    let bytes = fixture.objects.objects()[name.as_str()].clone();
+    let client = fixture.client();
+    Box::new(move || {
+        let answer = client.create(&name, &bytes).expect("brought back");
+        assert_eq!(answer.value, Creation::Created);
+    })
+}
+
+/// Runs a function during the next list of floors. The list then has only what guarantee 5 demands:
+/// the floors that exist before and after the function.
+struct ListedObjects {
+    inner: Arc<dyn Objects>,
+    during: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl ListedObjects {
+    fn new(fixture: &Fixture) -> ListedObjects {
+        ListedObjects { inner: fixture.client(), during: Mutex::default() }
+    }
+
+    fn run_during_list(&self, function: impl FnOnce() + Send + 'static) {
+        *self.during.lock().expect("not poisoned") = Some(Box::new(function));
+    }
+
+    fn has_run(&self) -> bool {
+        self.during.lock().expect("not poisoned").is_none()
+    }
+}
+
+impl std::fmt::Debug for ListedObjects {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("ListedObjects")
+    }
+}
+
+impl Objects for ListedObjects {
+    umbel_env::delegate_object_calls!(inner: location create create_concurrently put read delete);
+
+    fn list(&self, prefix: &str, after: Option<&str>, count: usize) -> ObjectResult<ListPage> {
+        let mut before = self.inner.list(prefix, after, count)?;
+        if prefix != "floors/" {
+            return Ok(before);
+        }
+        let during = self.during.lock().expect("not poisoned").take();
+        if let Some(during) = during {
+            during();
+            let later = self.inner.list(prefix, after, count)?.value.objects;
+            before.value.objects.retain(|floor| later.iter().any(|other| other.name == floor.name));
+        }
+        Ok(before)
+    }
 }
 
 /// Story: a rule of the bucket deleted the newest manifest. The next one stated only what changed
