@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use umbel_base::checksum::checksum;
+
 use crate::event_log::event_format;
 use crate::limits::{
     APPEND_BYTES_MAX, APPEND_EVENTS_MAX, APPEND_STREAMS_MAX, EVENT_BYTES_MAX, STREAM_NAME_BYTES_MAX,
@@ -65,14 +67,14 @@ pub struct WriteResult {
 pub struct CheckedMetadata {
     /// The rules in the last event of each append to a metadata stream, in order.
     rules: Vec<RetentionRules>,
-    /// Number of events of the request, if everything was checked that needs no stream's state.
-    checked_events: Option<usize>,
+    /// Fingerprint of the request, if everything was checked that needs no stream's state.
+    checked_request: Option<u64>,
 }
 
 impl CheckedMetadata {
     /// Metadata with these rules, of a request with one append.
     pub(crate) fn of_single_append(rules: RetentionRules) -> CheckedMetadata {
-        CheckedMetadata { rules: vec![rules], checked_events: None }
+        CheckedMetadata { rules: vec![rules], checked_request: None }
     }
 
     /// The rules, one for each append to a metadata stream.
@@ -90,7 +92,25 @@ impl<'a> AppendRequest<'a> {
     pub fn check(&self) -> Result<CheckedMetadata> {
         self.validate()?;
         let checked = self.check_metadata()?;
-        Ok(CheckedMetadata { checked_events: Some(self.event_count()), ..checked })
+        Ok(CheckedMetadata { checked_request: Some(self.fingerprint()), ..checked })
+    }
+
+    /// Fingerprint of the names of the streams, and of ids and lengths of the events: what was
+    /// checked does not count for another request.
+    fn fingerprint(&self) -> u64 {
+        let mut fingerprint = mix(self.appends.len() as u64, self.checks.len() as u64);
+        for append in self.appends {
+            fingerprint = mix(fingerprint, checksum(0, 0, append.stream.as_bytes()));
+            fingerprint = mix(fingerprint, append.events.len() as u64);
+            for event in append.events {
+                let id = u128::from_le_bytes(event.id.0);
+                fingerprint = mix(fingerprint, (id ^ (id >> 64)) as u64);
+                for field in [event.kind.as_bytes(), event.data, event.metadata] {
+                    fingerprint = mix(fingerprint, field.len() as u64);
+                }
+            }
+        }
+        fingerprint
     }
 
     /// Number of events of all streams.
@@ -99,14 +119,17 @@ impl<'a> AppendRequest<'a> {
     }
 
     /// Returns an error that describes why the request is invalid, apart from its metadata. Relies
-    /// on an earlier [`AppendRequest::check`] of the same request.
+    /// on an earlier [`AppendRequest::check`] of the same request, and refuses that of another one.
     pub(crate) fn validate_unless_checked(&self, metadata: &CheckedMetadata) -> Result<()> {
-        match metadata.checked_events {
-            Some(events) if events == self.event_count() => {
-                debug_assert!(self.validate().is_ok(), "another request was checked");
+        match metadata.checked_request {
+            None => self.validate(),
+            Some(checked) if checked == self.fingerprint() => {
+                debug_assert!(self.validate().is_ok(), "the request was checked");
                 Ok(())
             }
-            _ => self.validate(),
+            Some(_) => {
+                Err(Error::invalid("internal: the result of the check is that of another append"))
+            }
         }
     }
 
@@ -188,6 +211,11 @@ impl<'a> AppendRequest<'a> {
     }
 }
 
+/// Adds a number to a fingerprint, which depends on the order of the numbers.
+fn mix(fingerprint: u64, number: u64) -> u64 {
+    (fingerprint.rotate_left(23) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 /// Returns an error if `bytes` of the log are more than one append may take.
 pub fn check_append_bytes(bytes: usize) -> Result<()> {
     if bytes <= APPEND_BYTES_MAX {
@@ -212,13 +240,14 @@ mod tests {
     use super::*;
     use crate::types::event::EventId;
 
+    fn append<'a>(stream: &'a str, events: &'a [NewEvent<'a>]) -> StreamAppend<'a> {
+        StreamAppend { stream, expected: ExpectedVersion::Any, events }
+    }
+
     #[test]
     fn oversized_or_duplicate_streams_are_rejected() {
         let data = vec![0; EVENT_BYTES_MAX];
         let event = NewEvent::binary(EventId([1; 16]), "t", &data);
-        fn append<'a>(stream: &'a str, events: &'a [NewEvent<'a>]) -> StreamAppend<'a> {
-            StreamAppend { stream, expected: ExpectedVersion::Any, events }
-        }
         let check =
             |appends: &[StreamAppend<'_>]| AppendRequest { appends, checks: &[] }.validate();
         check(&[append("a", &[event])]).expect("as large as may be");
@@ -230,17 +259,39 @@ mod tests {
         let twice = check(&[append("a", &[small]), append("a", &[small])]).expect_err("twice");
         assert!(twice.to_string().contains("names the stream 'a' twice"), "{twice}");
         assert!(check(&[]).is_err());
-        let (one, two) = ([small], [small, small]);
-        let (valid, invalid) = ([append("a", &one)], [append("", &two)]);
-        let valid = AppendRequest { appends: &valid, checks: &[] };
-        let checked = valid.check().expect("valid");
-        assert!(valid.validate_unless_checked(&checked).is_ok());
-        // A request with another number of events is validated again.
-        let other = AppendRequest { appends: &invalid, checks: &[] };
-        assert!(other.validate_unless_checked(&checked).is_err());
-        assert!(other.check().is_err());
-        let (events, checks) = ([small], &[]);
-        let metadata = AppendRequest { appends: &[append("$$a", &events)], checks };
+        let events = [small];
+        let invalid = AppendRequest { appends: &[append("", &events)], checks: &[] };
+        assert!(invalid.check().is_err());
+        let metadata = AppendRequest { appends: &[append("$$a", &events)], checks: &[] };
         assert!(metadata.check_metadata().is_err(), "metadata is JSON");
+    }
+
+    /// Story: the result of a check counted for each request with as many events. So an append over
+    /// the limits, or with an invalid name, could reach the log.
+    #[test]
+    fn result_of_a_check_counts_for_its_request_only() {
+        let event = NewEvent::binary(EventId([1; 16]), "t", b"data");
+        let events = [event, event.with_metadata(b"m")];
+        let whole = [append("a", &events)];
+        let divided = vec![append("a", &events[..1]), append("b", &events[1..])];
+        let request = AppendRequest { appends: &whole, checks: &[] };
+        let checked = request.check().expect("valid");
+        request.validate_unless_checked(&checked).expect("checked");
+        let others = [
+            [events[1], event],
+            [NewEvent { id: EventId([2; 16]), ..event }, events[1]],
+            [NewEvent { kind: "type", ..event }, events[1]],
+            [NewEvent { data: b"longer", ..event }, events[1]],
+        ];
+        let mut appends: Vec<Vec<StreamAppend<'_>>> =
+            others.iter().map(|events| vec![append("a", events)]).collect();
+        appends.extend([vec![append("b", &events)], divided, Vec::new()]);
+        for appends in &appends {
+            let other = AppendRequest { appends, checks: &[] };
+            assert!(other.validate_unless_checked(&checked).is_err(), "{other:?}");
+        }
+        let checks = [StreamCheck { stream: "c", expected: ExpectedVersion::Any }];
+        let with_check = AppendRequest { appends: &whole, checks: &checks };
+        assert!(with_check.validate_unless_checked(&checked).is_err());
     }
 }

@@ -204,7 +204,8 @@ impl Store {
     /// Submits several appends like [`Store::submit_each_with_conflicts`], which another thread has
     /// checked with [`AppendRequest::check`] or [`AppendRequest::check_metadata`].
     ///
-    /// REQUIRES: each result is that of its request.
+    /// REQUIRES: each result is that of its request. A request with the result of
+    /// [`AppendRequest::check`] of another one is refused as `Invalid`.
     pub fn submit_each_checked(
         &self,
         requests: Vec<(AppendRequest<'_>, Result<CheckedMetadata>)>,

@@ -123,6 +123,30 @@ fn submit_each_matches_single_submits() {
     }
 }
 
+/// Story: results of checks in another order than their requests skipped the limits of an append.
+#[test]
+fn append_with_the_check_of_another_one_is_refused() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    let events = [1, 2].map(|number| NewEvent::binary(id(number), "Opened", b"{}"));
+    let expected = ExpectedVersion::Any;
+    let appends = ["a", "b"].map(|stream| StreamAppend { stream, expected, events: &events });
+    let [first, second] = appends
+        .each_ref()
+        .map(|append| AppendRequest { appends: slice::from_ref(append), checks: &[] });
+    let swapped = vec![(first, second.check()), (second, first.check())];
+    for refused in store.submit_each_checked(swapped) {
+        let error = wait_result(refused).expect_err("another append was checked");
+        assert!(error.contains("that of another append"), "{error}");
+    }
+    assert!(all(&store).is_empty());
+    let paired = vec![(first, first.check()), (second, second.check())];
+    for written in store.submit_each_checked(paired) {
+        wait_result(written).expect("written");
+    }
+    assert_eq!(all(&store).len(), 4);
+}
+
 /// Appends groups until the disk stops. Returns the number of acknowledged appends of each stream.
 fn fill(sim: &Sim, durability: Durability) -> Vec<u64> {
     let mut acknowledged = vec![0; 3];
