@@ -44,9 +44,8 @@ pub struct AppendCommand {
     checked: Option<Result<CheckedMetadata, Error>>,
     /// Bytes of the events, if they were counted with the checks.
     counted: Option<usize>,
-    /// The share of the append quota that the events hold.
-    #[expect(dead_code, reason = "the field is kept for its Drop, as long as the events")]
-    share: QuotaShare,
+    /// The share of the append quota that the events hold; `None` once it is being dropped.
+    share: Option<QuotaShare>,
 }
 
 /// The streams of an append. Most appends have one stream, which needs no vector.
@@ -71,7 +70,7 @@ pub fn stream_appends<'a>(
 impl AppendCommand {
     /// Creates an append to one stream.
     pub fn to_stream(stream: StreamEvents, share: QuotaShare) -> AppendCommand {
-        let target = AppendTarget::Stream(stream);
+        let (target, share) = (AppendTarget::Stream(stream), Some(share));
         AppendCommand { target, checks: Vec::new(), checked: None, counted: None, share }
     }
 
@@ -81,7 +80,7 @@ impl AppendCommand {
         checks: Vec<(String, ExpectedVersion)>,
         share: QuotaShare,
     ) -> AppendCommand {
-        let target = AppendTarget::Streams(streams);
+        let (target, share) = (AppendTarget::Streams(streams), Some(share));
         AppendCommand { target, checks, checked: None, counted: None, share }
     }
 
@@ -160,17 +159,25 @@ impl AppendCommand {
     }
 
     /// Returns the names of the system streams, whose cached users and ACLs the append invalidates,
-    /// and releases the quota share.
-    pub fn into_system_streams(self) -> Vec<String> {
-        let is_system = |stream: &StreamEvents| stream.stream.starts_with('$');
-        match self.target {
-            AppendTarget::Stream(stream) if is_system(&stream) => vec![stream.stream],
-            AppendTarget::Stream(_) => Vec::new(),
-            AppendTarget::Streams(mut streams) => {
-                // The streams are dropped together: each alone may have few events.
-                let system = streams.iter_mut().filter(|stream| is_system(stream));
-                system.map(|stream| std::mem::take(&mut stream.stream)).collect()
-            }
+    /// and drops the append.
+    pub fn into_system_streams(mut self) -> Vec<String> {
+        let streams = match &mut self.target {
+            AppendTarget::Stream(stream) => slice::from_mut(stream),
+            AppendTarget::Streams(streams) => streams.as_mut_slice(),
+        };
+        let system = streams.iter_mut().filter(|stream| stream.stream.starts_with('$'));
+        system.map(|stream| std::mem::take(&mut stream.stream)).collect()
+    }
+}
+
+impl Drop for AppendCommand {
+    /// Releases the quota share. If many events wait to be freed, it is released after these.
+    fn drop(&mut self) {
+        let Some(share) = self.share.take() else { return };
+        match &mut self.target {
+            AppendTarget::Stream(stream) => stream.events.leave_with(share),
+            // The streams are left together: each alone may have few events.
+            AppendTarget::Streams(streams) => streams.leave_with(share),
         }
     }
 }

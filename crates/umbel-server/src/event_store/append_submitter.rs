@@ -389,8 +389,8 @@ fn submit_each(store: &Store, commands: &mut [AppendCommand]) -> Vec<Result<Pend
     store.submit_each_checked(requests)
 }
 
-/// Resolves the completion once the append is acknowledged. Releases the append's quota share
-/// before.
+/// Resolves the completion once the append is acknowledged. Drops the append before, which releases
+/// its quota share unless too many events wait to be freed.
 fn complete(
     acl_cache: &Arc<AclCache>,
     append: AppendCommand,

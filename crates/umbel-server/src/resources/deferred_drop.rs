@@ -5,7 +5,8 @@
 //! milliseconds, in which a worker serves no other call. So a blocking thread frees them.
 //!
 //! The quota of a value may be released before its memory is freed. So values of at most
-//! [`PARTS_DEFERRED_MAX`] parts wait for a blocking thread; further ones are freed at once.
+//! [`PARTS_DEFERRED_MAX`] parts wait for a blocking thread. Further ones wait with their quota
+//! share if they have one; otherwise they are freed at once.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -14,14 +15,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::Handle;
 
 use crate::protocol::proto_convert::ProposedEvent;
+use crate::resources::inbound_quota::QuotaShare;
 
 /// Number of parts up to which a value is dropped where it is.
 const PARTS_INLINE_MAX: usize = 1024;
 
-/// Maximum number of parts that wait for a blocking thread: those of two of the longest appends.
-const PARTS_DEFERRED_MAX: usize = 200_000;
+/// Maximum number of parts that wait for a blocking thread without their quota: those of two of the
+/// longest appends.
+pub const PARTS_DEFERRED_MAX: usize = 200_000;
 
-/// Number of parts that wait for a blocking thread.
+/// Number of parts that wait for a blocking thread without their quota.
 static PARTS_DEFERRED: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -59,6 +62,37 @@ impl<T: PartCount> DeferredDrop<T> {
     pub fn into_inner(mut self) -> T {
         std::mem::take(&mut self.0)
     }
+
+    /// Leaves the value to a blocking thread if it has many parts, and releases its quota share.
+    /// If too many parts wait already, the share is released after the parts are freed.
+    pub fn leave_with(&mut self, share: QuotaShare) {
+        self.leave(Some(share));
+    }
+
+    fn leave(&mut self, share: Option<QuotaShare>) {
+        let parts = self.0.part_count();
+        if parts <= PARTS_INLINE_MAX || IS_DEFERRED.get() || std::thread::panicking() {
+            return;
+        }
+        // Threads outside the runtime serve no calls.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let deferred = DeferredParts::try_add(parts);
+        // The quota limits the parts that wait beyond their limit.
+        let share = share.filter(|_| deferred.is_none());
+        if deferred.is_none() && share.is_none() {
+            return;
+        }
+        #[cfg(test)]
+        PARTS_LEFT.set(PARTS_LEFT.get() + parts);
+        let value = std::mem::take(&mut self.0);
+        // While the runtime ends, the value is dropped here.
+        runtime.spawn_blocking(move || {
+            IS_DEFERRED.set(true);
+            drop(value);
+            IS_DEFERRED.set(false);
+            drop((deferred, share));
+        });
+    }
 }
 
 impl<T: PartCount> From<T> for DeferredDrop<T> {
@@ -83,27 +117,11 @@ impl<T: PartCount> DerefMut for DeferredDrop<T> {
 
 impl<T: PartCount> Drop for DeferredDrop<T> {
     fn drop(&mut self) {
-        let parts = self.0.part_count();
-        if parts <= PARTS_INLINE_MAX || IS_DEFERRED.get() || std::thread::panicking() {
-            return;
-        }
-        // Threads outside the runtime serve no calls.
-        let Ok(runtime) = Handle::try_current() else { return };
-        let Some(deferred) = DeferredParts::try_add(parts) else { return };
-        #[cfg(test)]
-        PARTS_LEFT.set(PARTS_LEFT.get() + parts);
-        let value = std::mem::take(&mut self.0);
-        // While the runtime ends, the value is dropped here.
-        runtime.spawn_blocking(move || {
-            IS_DEFERRED.set(true);
-            drop(value);
-            IS_DEFERRED.set(false);
-            drop(deferred);
-        });
+        self.leave(None);
     }
 }
 
-/// Parts that wait for a blocking thread.
+/// Parts that wait for a blocking thread without their quota.
 struct DeferredParts(usize);
 
 impl DeferredParts {
@@ -121,7 +139,7 @@ impl Drop for DeferredParts {
     }
 }
 
-/// Number of parts that wait for a blocking thread.
+/// Number of parts that wait for a blocking thread without their quota.
 #[cfg(test)]
 pub fn parts_deferred() -> usize {
     PARTS_DEFERRED.load(Ordering::Relaxed)

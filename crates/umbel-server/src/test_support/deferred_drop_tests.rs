@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use hyper::body::Bytes;
 use prost::Message;
 use tonic::Status;
-use umbel_events::ExpectedVersion;
+use umbel_events::{EventId, ExpectedVersion};
 use umbel_proto::kv::{BatchRequest, Operation, OperationKind};
 use umbel_proto::streams::BatchAppendReq;
 use umbel_proto::streams::batch_append_req::Options;
@@ -13,8 +14,9 @@ use umbel_proto::v2::streams::{AppendRecord, AppendRecordsRequest, AppendRequest
 use crate::event_store::append_command::{AppendCommand, StreamEvents};
 use crate::grpc::message_limits::RequestMessage;
 use crate::protocol::deadline::Deadline;
-use crate::protocol::proto_convert;
-use crate::resources::deferred_drop::count_parts_left;
+use crate::protocol::proto_convert::{self, ProposedEvent};
+use crate::resources::deferred_drop::{PARTS_DEFERRED_MAX, count_parts_left};
+use crate::resources::inbound_quota::InboundQuota;
 use crate::services::kv::BatchMessage;
 use crate::services::streams::multi_stream_append::Transaction;
 use crate::services::streams::partial_batch::PartialBatch;
@@ -136,6 +138,35 @@ fn events_of_a_completed_append_to_streams_are_not_freed_by_the_appender() {
         let append = AppendCommand::to_streams(streams.into(), Vec::new(), share);
         let complete = || assert_eq!(append.into_system_streams(), ["$b"]);
         assert_eq!(count_parts_left(complete), PARTS + 2);
+    });
+}
+
+/// Story: while the events of two of the longest appends waited for a blocking thread, the appender
+/// freed those of further appends, for milliseconds each.
+#[test]
+fn events_above_the_limit_wait_with_their_quota_and_not_for_the_appender() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
+        let quota = Arc::new(InboundQuota::new(1));
+        let mut share = quota.new_share();
+        assert!(share.grow(1));
+        let event = |number: usize| {
+            let id = EventId((number as u128).to_be_bytes());
+            ProposedEvent::new(id, "".into(), false, (Bytes::new(), Box::default()))
+        };
+        let events = (0..=PARTS_DEFERRED_MAX).map(event).collect::<Vec<_>>().into();
+        let (stream, expected) = ("s".to_string(), ExpectedVersion::Any);
+        let append = AppendCommand::to_stream(StreamEvents { stream, expected, events }, share);
+        let complete = || assert!(append.into_system_streams().is_empty());
+        assert_eq!(count_parts_left(complete), PARTS_DEFERRED_MAX + 1);
+        assert_eq!(quota.used_bytes(), 1, "they wait for the only blocking thread");
+        release.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+        tokio::task::spawn_blocking(|| ()).await.unwrap();
+        assert_eq!(quota.used_bytes(), 0);
     });
 }
 
