@@ -17,6 +17,7 @@ pub mod env;
 pub mod file_system;
 #[doc(hidden)]
 pub mod file_system_wrapper;
+pub mod job_thread;
 pub mod objects;
 pub mod process;
 pub mod system;
@@ -46,6 +47,7 @@ pub use file_system::{
 };
 #[doc(hidden)]
 pub use file_system_wrapper::WrapperResult;
+pub use job_thread::JobThread;
 pub use objects::{
     Answer, Creation, CreationRequest, ListPage, ListedObject, OBJECT_NAME_BYTES_MAX,
     OBJECT_NAME_SEGMENT_BYTES_MAX, OBJECT_NAME_SEGMENTS_MAX, ObjectBytes, ObjectError,

@@ -9,7 +9,7 @@ use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel::DirectoryStats;
-use umbel_env::JoinHandle;
+use umbel_env::{JobThread, JoinHandle};
 use umbel_existence::StepProgress;
 
 use crate::append::ack_callbacks::AckCallbacks;
@@ -34,6 +34,8 @@ pub struct StoreInner {
     pub flush_lock: Mutex<()>,
     /// Held by the thread that scavenges.
     pub scavenge_task: ExclusiveTask,
+    /// The thread of scavenges that a caller does not wait for.
+    pub scavenge_thread: JobThread,
     /// The background thread.
     pub background_thread: Mutex<Option<Box<dyn JoinHandle>>>,
     /// Work of the open after a crash.

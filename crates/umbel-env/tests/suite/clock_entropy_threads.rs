@@ -1,9 +1,10 @@
 //! Tests of clock, entropy and threads.
 
-use std::sync::Arc;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 
-use umbel_env::Env;
+use umbel_env::{Env, JobThread};
 
 #[test]
 fn clocks_advance() {
@@ -42,6 +43,37 @@ fn threads_have_names_and_report_panics() {
     let handle = env.threads.spawn("doomed", Box::new(|| panic!("meant to happen"))).unwrap();
     assert!(!handle.join());
     assert!(format!("{env:?}").contains("SystemFiles"));
+}
+
+thread_local! {
+    /// Disconnected at the end of the thread.
+    static ALIVE: RefCell<Option<mpsc::Sender<()>>> = const { RefCell::new(None) };
+}
+
+/// Story: each scavenge had a new thread, and the allocator kept the memory of all of them.
+#[test]
+fn job_thread_runs_all_jobs_also_after_a_panic() {
+    let env = Env::system();
+    let jobs = JobThread::new("umbel-jobs");
+    for _ in 0..2 {
+        let (alive, ended) = mpsc::channel::<()>();
+        let (sender, received) = mpsc::channel();
+        for number in 0..4 {
+            let (sender, alive) = (sender.clone(), alive.clone());
+            let job = move || {
+                ALIVE.set(Some(alive));
+                sender.send((number, std::thread::current().id())).unwrap();
+                assert!(number != 1, "meant to happen");
+            };
+            jobs.run(&*env.threads, Box::new(job)).unwrap();
+        }
+        drop(alive);
+        let ran: Vec<_> = received.iter().take(4).collect();
+        assert_eq!(ran, [0, 1, 2, 3].map(|number| (number, ran[0].1)), "one thread, in order");
+        // The next job starts another thread.
+        jobs.end();
+        assert!(ended.recv().is_err(), "the thread has ended");
+    }
 }
 
 /// A nice value of a thread, not of the process: the threads of other work keep theirs.

@@ -8,7 +8,8 @@ use umbel::{Durability, FlushPrecondition, Options};
 use umbel_base::damage_count::DamageCount;
 use umbel_base::fail_point;
 use umbel_env::{
-    Access, AtomicFile, Env, File, OpenMark, OwnershipCheckedFiles, PinnedFiles, check_path,
+    Access, AtomicFile, Env, File, JobThread, OpenMark, OwnershipCheckedFiles, PinnedFiles,
+    check_path,
 };
 use umbel_filter::HashSecret;
 use umbel_log::{ExpectedEnd, HEADER_BYTES, Seal};
@@ -174,6 +175,7 @@ pub fn build_inner(
         appender: Mutex::new(Some(appender)),
         index_lock: Mutex::default(),
         scavenge_task: ExclusiveTask::default(),
+        scavenge_thread: JobThread::new("umbel-scavenge"),
         flush_lock: Mutex::default(),
         background_thread: Mutex::default(),
         crash_recovery,

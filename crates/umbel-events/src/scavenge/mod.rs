@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use umbel_base::ignore_poison::IgnorePoison;
 
-use umbel_env::{Access, JoinHandle, ProcessMark};
+use umbel_env::{Access, ProcessMark};
 
 use crate::event_log::chunk::Chunk;
 use crate::event_log::chunk_manifest::ScavengedFile;
@@ -39,6 +39,8 @@ pub mod scavenge_rate_limit;
 const CHUNKS_PER_FLUSH: usize = 4;
 /// Interval at which a pausing scavenge checks whether the store was closed.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Length of one of the waits for the end of a scavenge.
+const WAIT_INTERVAL: Duration = Duration::from_hours(1);
 
 /// Options of a scavenge.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,14 +138,13 @@ pub struct ScavengeReport {
     pub files_with_other_names: Vec<PathBuf>,
 }
 
-/// Handle of a scavenge on its own thread. Dropping the handle stops the scavenge.
+/// Handle of a scavenge on the store's thread. Dropping the handle stops the scavenge.
 #[derive(Debug)]
 pub struct Scavenge {
     /// Process of the scavenge's thread. In a forked child the scavenge counts as ended.
     process: ProcessMark,
     folder: PathBuf,
     control: Arc<ScavengeControl>,
-    thread: Option<Box<dyn JoinHandle>>,
 }
 
 #[derive(Debug, Default)]
@@ -159,6 +160,11 @@ struct ScavengeControl {
 impl ScavengeControl {
     fn report(&self) -> ScavengeReport {
         self.report.lock().ignore_poison().clone()
+    }
+
+    /// Waits until the scavenge has ended.
+    fn wait(&self) {
+        while !self.ended.wait(WAIT_INTERVAL) {}
     }
 }
 
@@ -203,11 +209,11 @@ impl Scavenge {
     ///
     /// # Errors
     /// The errors of [`Store::scavenge`](crate::Store::scavenge).
-    pub fn wait(mut self) -> Result<ScavengeReport> {
+    pub fn wait(self) -> Result<ScavengeReport> {
         if !self.process.is_current() {
             return Err(umbel::Error::Forked(self.folder.clone()).into());
         }
-        self.thread.take().map(JoinHandle::join);
+        self.control.wait();
         let outcome = self.control.outcome.lock().ignore_poison().take();
         outcome.unwrap_or_else(|| Err(Error::invalid("internal: the scavenge ended in a panic")))
     }
@@ -215,8 +221,10 @@ impl Scavenge {
 
 impl Drop for Scavenge {
     fn drop(&mut self) {
-        self.stop();
-        self.thread.take().map(JoinHandle::join);
+        if self.process.is_current() {
+            self.stop();
+            self.control.wait();
+        }
     }
 }
 
@@ -245,7 +253,7 @@ pub fn run(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<Scaven
     shared.damage.record(work.run())
 }
 
-/// Scavenges on its own thread.
+/// Scavenges on the store's thread for scavenges.
 pub fn start(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<Scavenge> {
     let work = begin(shared, options)?;
     let control = Arc::clone(&work.control);
@@ -255,9 +263,9 @@ pub fn start(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<Scav
         let outcome = damage.record(work.run());
         *ending.0.outcome.lock().ignore_poison() = Some(outcome);
     };
-    let thread = Some(shared.env.threads.spawn("umbel-scavenge", Box::new(run))?);
+    shared.scavenge_thread.run(&*shared.env.threads, Box::new(run))?;
     let (process, folder) = (shared.open_mark.process(), shared.folder.clone());
-    Ok(Scavenge { process, folder, control, thread })
+    Ok(Scavenge { process, folder, control })
 }
 
 fn begin(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<ScavengeJob> {

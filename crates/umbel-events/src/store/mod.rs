@@ -536,7 +536,7 @@ impl Store {
         scavenge::run(self.shared(), options)
     }
 
-    /// Scavenges like [`Store::scavenge`], on its own thread.
+    /// Scavenges like [`Store::scavenge`], on a thread of the store.
     ///
     /// # Errors
     /// `Invalid` if another scavenge runs or the store is read-only.
@@ -632,6 +632,7 @@ fn close(shared: &Arc<StoreInner>) -> Result<()> {
 fn close_once(shared: &Arc<StoreInner>) -> Result<()> {
     background_thread::stop(shared);
     shared.scavenge_task.wait_until_idle();
+    shared.scavenge_thread.end();
     let closed = if shared.read_only { Ok(()) } else { close_files(shared) };
     shared.callbacks.run_visible(&shared.components);
     shared.visible.close();

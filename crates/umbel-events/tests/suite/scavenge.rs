@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use umbel_env::{Env, JoinHandle, Threads};
 use umbel_events::{
     Direction, Durability, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision,
     ScavengeOptions, ScavengeReport, Store, StoreOptions, StreamState, metadata_stream,
@@ -352,6 +354,52 @@ fn stopped_scavenge_resumes() {
     store.close().expect("closed");
     let ended = running.wait();
     assert!(matches!(ended, Err(umbel_events::Error::Store(umbel::Error::Closed))), "{ended:?}");
+}
+
+/// Story: each scavenge had a new thread, whose freed memory the allocator kept.
+#[test]
+fn scavenges_of_a_store_share_a_thread() {
+    let sim = Sim::new(8);
+    let threads = sim.env().threads;
+    let threads = Arc::new(NamedThreads { threads, names: Mutex::default() });
+    let shared: Arc<dyn Threads> = threads.clone();
+    let env = Env { threads: shared, ..sim.env() };
+    let store = Store::open("/events", StoreOptions { env, ..options(&sim) }).expect("opened");
+    append_each(&store, "cart-1", 0..100, 2000);
+    for _ in 0..3 {
+        let scavenge = store.start_scavenge(&all()).expect("begun");
+        assert!(scavenge.wait().expect("scavenged").is_complete);
+    }
+    store.close().expect("closed");
+    let names = threads.names.lock().expect("not poisoned");
+    let scavenging = names.iter().filter(|name| *name == "umbel-scavenge").count();
+    assert_eq!(scavenging, 1, "{names:?}");
+}
+
+/// Threads whose names are kept.
+#[derive(Debug)]
+struct NamedThreads {
+    threads: Arc<dyn Threads>,
+    names: Mutex<Vec<String>>,
+}
+
+impl Threads for NamedThreads {
+    fn spawn(
+        &self,
+        name: &str,
+        work: Box<dyn FnOnce() + Send>,
+    ) -> umbel_base::Result<Box<dyn JoinHandle>> {
+        self.names.lock().expect("not poisoned").push(name.to_string());
+        self.threads.spawn(name, work)
+    }
+
+    fn parallelism(&self) -> usize {
+        self.threads.parallelism()
+    }
+
+    fn pause(&self, time: Duration) {
+        self.threads.pause(time);
+    }
 }
 
 #[test]

@@ -7,8 +7,8 @@
 //! 2. A backup that was refused for good stays stopped until the server starts again: what refused
 //!    it, such as another server at the same prefix, does not end by itself.
 //! 3. The upkeep does not delay a run: a search for lost objects and a retention can list and
-//!    delete millions of objects, which takes hours. They have a thread of their own, at most one
-//!    at a time, which ends after the last run.
+//!    delete millions of objects, which takes hours. They share a thread of their own, one at a
+//!    time, and end after the last run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde_json::Value;
 use umbel_base::damage_count::StoreError;
 use umbel_base::ignore_poison::IgnorePoison;
-use umbel_env::{Env, ObjectErrorKind, Objects};
+use umbel_env::{Env, JobThread, ObjectErrorKind, Objects};
 use umbel_events::{
     ObjectBackupError, ObjectBackupErrorKind, ObjectBackupResult, ObjectRequestOptions,
 };
@@ -82,6 +82,7 @@ struct Shared {
     started: Duration,
     state: Mutex<RunState>,
     changed: Condvar,
+    upkeep: JobThread,
 }
 
 /// State of the runs.
@@ -115,7 +116,7 @@ struct RunState {
     lost_objects: u64,
     /// Runs that failed because a file of the store is damaged.
     damaged_runs: u64,
-    /// Whether a thread of the upkeep runs.
+    /// Whether the upkeep runs.
     is_in_upkeep: bool,
     is_ending: bool,
     has_ended: bool,
@@ -165,6 +166,7 @@ impl ContinuousBackup {
             started: env.clock.now(),
             state: Mutex::default(),
             changed: Condvar::new(),
+            upkeep: JobThread::new("umbel-backup-keep"),
         });
         let own = Arc::clone(&shared);
         env.threads.spawn("umbel-backup-to", Box::new(move || own.run(after.as_deref())))?;
@@ -439,7 +441,7 @@ impl Shared {
             // The end of the upkeep is visible after the store is no longer held open.
             drop(backup);
         };
-        if let Err(error) = self.env.threads.spawn("umbel-backup-keep", Box::new(work)) {
+        if let Err(error) = self.upkeep.run(&*self.env.threads, Box::new(work)) {
             let reason = format!("could not start a thread: {error}");
             let mut state = self.state();
             (state.is_in_upkeep, state.search_error) = (false, Some(reason.clone()));

@@ -122,8 +122,8 @@ pub struct ScavengeState {
     pub report: ScavengeReport,
 }
 
-/// Scavenges of the served store, one at a time, each on its own thread. Dropping this value stops
-/// a running scavenge.
+/// Scavenges of the served store, one at a time, on a thread of the store. Dropping this value
+/// stops a running scavenge.
 #[derive(Debug)]
 pub struct StoreScavenger {
     store: Store,
