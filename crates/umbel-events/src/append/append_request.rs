@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use umbel_base::checksum::checksum;
 
+use crate::append::written_prefix::WrittenPrefix;
 use crate::event_log::event_format;
 use crate::limits::{
     APPEND_BYTES_MAX, APPEND_EVENTS_MAX, APPEND_STREAMS_MAX, EVENT_BYTES_MAX, STREAM_NAME_BYTES_MAX,
@@ -67,14 +68,35 @@ pub struct WriteResult {
 pub struct CheckedMetadata {
     /// The rules in the last event of each append to a metadata stream, in order.
     rules: Vec<RetentionRules>,
-    /// Fingerprint of the request, if everything was checked that needs no stream's state.
-    checked_request: Option<u64>,
+    /// The request, if everything was checked that needs no stream's state.
+    request: Option<Box<CheckedRequest>>,
+}
+
+/// A request of which everything was checked that needs no stream's state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct CheckedRequest {
+    fingerprint: u64,
+    /// Written events of each append; empty if they were not looked for.
+    written: Vec<Option<WrittenPrefix>>,
 }
 
 impl CheckedMetadata {
     /// Metadata with these rules, of a request with one append.
     pub(crate) fn of_single_append(rules: RetentionRules) -> CheckedMetadata {
-        CheckedMetadata { rules: vec![rules], checked_request: None }
+        CheckedMetadata { rules: vec![rules], request: None }
+    }
+
+    /// Adds the written events of each append.
+    pub(crate) fn with_written(mut self, written: Vec<Option<WrittenPrefix>>) -> CheckedMetadata {
+        if let Some(request) = &mut self.request {
+            request.written = written;
+        }
+        self
+    }
+
+    /// The written events of the append with this index, if they were looked for.
+    pub(crate) fn written(&self, append: usize) -> Option<WrittenPrefix> {
+        self.request.as_ref()?.written.get(append).copied().flatten()
     }
 
     /// The rules, one for each append to a metadata stream.
@@ -92,7 +114,8 @@ impl<'a> AppendRequest<'a> {
     pub fn check(&self) -> Result<CheckedMetadata> {
         self.validate()?;
         let checked = self.check_metadata()?;
-        Ok(CheckedMetadata { checked_request: Some(self.fingerprint()), ..checked })
+        let request = CheckedRequest { fingerprint: self.fingerprint(), written: Vec::new() };
+        Ok(CheckedMetadata { request: Some(Box::new(request)), ..checked })
     }
 
     /// Fingerprint of the names of the streams, and of ids and lengths of the events: what was
@@ -121,9 +144,9 @@ impl<'a> AppendRequest<'a> {
     /// Returns an error that describes why the request is invalid, apart from its metadata. Relies
     /// on an earlier [`AppendRequest::check`] of the same request, and refuses that of another one.
     pub(crate) fn validate_unless_checked(&self, metadata: &CheckedMetadata) -> Result<()> {
-        match metadata.checked_request {
+        match &metadata.request {
             None => self.validate(),
-            Some(checked) if checked == self.fingerprint() => {
+            Some(checked) if checked.fingerprint == self.fingerprint() => {
                 debug_assert!(self.validate().is_ok(), "the request was checked");
                 Ok(())
             }

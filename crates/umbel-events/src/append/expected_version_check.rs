@@ -144,6 +144,10 @@ pub trait StreamHistory {
     /// Revision of the stream's event with this id, if it is among the newest of the store and the
     /// stream was not deleted after it.
     fn recent_revision(&mut self, id: EventId) -> Result<Option<u64>>;
+    /// Number of events from this revision on that are known to be the first ones of the append.
+    fn written_events(&self, _first: u64) -> u64 {
+        0
+    }
 }
 
 /// Result of comparing new events with the written events from some revision on.
@@ -163,7 +167,9 @@ fn compare(
 ) -> Result<RetryMatch> {
     fail_point!("events-forget-retries", |_| Ok(RetryMatch::None));
     let mut position = 0;
-    for (revision, event) in (first..).zip(events) {
+    // At least the last event is read, since its position is needed.
+    let known = written.written_events(first).min(events.len().saturating_sub(1) as u64);
+    for (revision, event) in (first + known..).zip(&events[known as usize..]) {
         match written.event(revision)? {
             Some((there, at)) if there == event.id => position = at,
             _ if revision == first => return Ok(RetryMatch::None),

@@ -13,3 +13,4 @@ pub mod pending_heads;
 pub mod position_window;
 pub mod recent_event_ids;
 pub mod stream_history_reader;
+pub mod written_prefix;

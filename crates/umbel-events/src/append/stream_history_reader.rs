@@ -5,6 +5,7 @@ use crate::append::index_queue::IndexQueue;
 use crate::append::pending_heads::PendingHeads;
 use crate::append::position_window::PositionWindow;
 use crate::append::recent_event_ids::RecentEventIds;
+use crate::append::written_prefix::WrittenPrefix;
 use crate::event_log::LogCursor;
 use crate::index::stream_head::StreamHead;
 use crate::store_components::StoreComponents;
@@ -34,6 +35,8 @@ pub struct StreamHistoryReader<'a> {
     pub cursor: &'a mut LogCursor,
     /// Positions of events that were read from the index.
     pub window: PositionWindow,
+    /// Events of the append that were found before.
+    pub written: Option<WrittenPrefix>,
 }
 
 impl StreamHistoryReader<'_> {
@@ -102,5 +105,9 @@ impl StreamHistory for StreamHistoryReader<'_> {
         let revision = frame.meta.revision;
         let is_hidden = is_it && !self.sees_deleted && self.is_deleted_after(position)?;
         Ok((is_it && !is_hidden).then_some(revision))
+    }
+
+    fn written_events(&self, first: u64) -> u64 {
+        self.written.map_or(0, |written| written.events_from(&self.components.log, first))
     }
 }

@@ -183,6 +183,8 @@ pub struct ChunkList {
     env: Env,
     chunks: RwLock<Arc<Vec<Arc<Chunk>>>>,
     open: Mutex<VecDeque<Arc<Chunk>>>,
+    /// Number of chunks that were replaced.
+    replacements: AtomicU64,
     /// Whether the store is open for reading only, so that a writer in another process may remove
     /// files.
     is_read_only: bool,
@@ -192,7 +194,8 @@ impl ChunkList {
     /// Creates a list of these chunks.
     pub fn new(env: &Env, chunks: Vec<Arc<Chunk>>) -> ChunkList {
         let chunks = RwLock::new(Arc::new(chunks));
-        ChunkList { env: env.clone(), chunks, open: Mutex::default(), is_read_only: false }
+        let (open, replacements) = (Mutex::default(), AtomicU64::new(0));
+        ChunkList { env: env.clone(), chunks, open, replacements, is_read_only: false }
     }
 
     /// Creates a list of these chunks, of a store that is open for reading only.
@@ -220,6 +223,13 @@ impl ChunkList {
         let replaced = chunks.iter().map(|old| if old.id == chunk.id { chunk } else { old });
         let replaced: Vec<_> = replaced.cloned().collect();
         *chunks = Arc::new(replaced);
+        self.replacements.fetch_add(1, Ordering::Release);
+    }
+
+    /// Number of chunks that were replaced. What a later call of another method returns has these
+    /// replacements, and perhaps further ones.
+    pub fn replacements(&self) -> u64 {
+        self.replacements.load(Ordering::Acquire)
     }
 
     /// Keeps the file of a chunk, which will be removed, open until its present readers are done.

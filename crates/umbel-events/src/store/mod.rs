@@ -201,11 +201,22 @@ impl Store {
         self.submit_each_checked(requests.collect())
     }
 
-    /// Submits several appends like [`Store::submit_each_with_conflicts`], which another thread has
-    /// checked with [`AppendRequest::check`] or [`AppendRequest::check_metadata`].
+    /// Checks an append like [`AppendRequest::check`]. Where a stream may have the events of a long
+    /// append already, also compares them, so that the submission need not. The comparison takes up
+    /// to some microseconds for each event.
     ///
-    /// REQUIRES: each result is that of its request. A request with the result of
-    /// [`AppendRequest::check`] of another one is refused as `Invalid`.
+    /// # Errors
+    /// The errors of [`AppendRequest::check`].
+    pub fn check_append(&self, request: &AppendRequest<'_>) -> Result<CheckedMetadata> {
+        self.shared().check_append(request)
+    }
+
+    /// Submits several appends like [`Store::submit_each_with_conflicts`], which another thread has
+    /// checked with [`Store::check_append`], [`AppendRequest::check`] or
+    /// [`AppendRequest::check_metadata`].
+    ///
+    /// REQUIRES: each result is that of its request. A request with the result of one of the first
+    /// two for another request is refused as `Invalid`.
     pub fn submit_each_checked(
         &self,
         requests: Vec<(AppendRequest<'_>, Result<CheckedMetadata>)>,

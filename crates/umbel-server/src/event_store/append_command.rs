@@ -3,7 +3,8 @@
 use std::slice;
 
 use umbel_events::{
-    AppendRequest, CheckedMetadata, Error, ExpectedVersion, NewEvent, StreamAppend, StreamCheck,
+    AppendRequest, CheckedMetadata, Error, ExpectedVersion, NewEvent, Store, StreamAppend,
+    StreamCheck,
 };
 
 use crate::limits::{EVENT_OVERHEAD_BYTES, UNCHECKED_METADATA_BYTES_MAX, UNCHECKED_PARTS_MAX};
@@ -110,15 +111,16 @@ impl AppendCommand {
         system.map(data).sum::<usize>() > UNCHECKED_METADATA_BYTES_MAX
     }
 
-    /// Checks everything that needs no state of the store, so that the appender need not. Counts
-    /// the bytes, so that no asynchronous worker need do so.
-    pub fn check(&mut self) {
+    /// Checks everything that needs no state of the store, and compares the events with written
+    /// ones, so that the appender need not. Counts the bytes, so that no asynchronous worker need
+    /// do so.
+    pub fn check(&mut self, store: &Store) {
         self.counted = Some(self.count_bytes());
         let events: Vec<NewEvent<'_>> = self.events().map(ProposedEvent::as_new_event).collect();
         let appends: Vec<_> = stream_appends(self.streams(), &events).collect();
         let checks: Vec<_> = self.stream_checks().collect();
         let request = AppendRequest { appends: &appends, checks: &checks };
-        self.checked = Some(request.check());
+        self.checked = Some(store.check_append(&request));
     }
 
     /// The streams that are only checked.

@@ -44,6 +44,7 @@ pub struct AppendSubmitter {
 /// The queue of the appender thread.
 #[derive(Debug, Clone)]
 struct AppendQueue {
+    store: Store,
     jobs: mpsc::UnboundedSender<AppendJob>,
     /// Places of long appends.
     long_appends: Arc<LongAppendPlaces>,
@@ -119,6 +120,7 @@ impl AppendSubmitter {
         // Calls bound the queue: each waits for its result before it takes on more.
         let (jobs, received) = mpsc::unbounded_channel();
         let queue = AppendQueue {
+            store: store.clone(),
             jobs,
             long_appends: Arc::new(LongAppendPlaces::new(&env.clock)),
             queued_jobs: Arc::default(),
@@ -237,7 +239,7 @@ impl AppendQueue {
     /// Enqueues a job once it is checked and has its place. Without places, a short append would
     /// wait for all long appends that came before.
     async fn enqueue_in_turn(&self, job: AppendJob) {
-        let Some(mut job) = check_long(job).await else { return };
+        let Some(mut job) = check_long(job, &self.store).await else { return };
         if let Some(bytes) = job.long_bytes() {
             let place = self.long_appends.take(bytes).await;
             place.into_iter().for_each(|place| job.keep_place(Arc::new(place)));
@@ -255,14 +257,15 @@ impl AppendQueue {
 /// Checks a job that takes long on a thread that may be busy. That thread completes and frees the
 /// appends that are invalid, and returns the others. `None` if there are none, or the runtime
 /// ended: the completions are then dropped, which reports a closed store.
-async fn check_long(mut job: AppendJob) -> Option<AppendJob> {
+async fn check_long(mut job: AppendJob, store: &Store) -> Option<AppendJob> {
     if !job.needs_check() {
         return Some(job);
     }
     // One check keeps a processor busy; many at once would slow the asynchronous workers.
     let place = LONG_CHECKS.acquire().await;
+    let store = store.clone();
     let check = move || {
-        job.for_each(|append, _| append.check());
+        job.for_each(|append, _| append.check(&store));
         drop(place);
         job.refuse_invalid()
     };

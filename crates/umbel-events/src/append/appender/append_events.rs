@@ -8,9 +8,12 @@ use crate::append::append_request::{
 use crate::append::expected_version_check::{ConflictCollector, Decision, StreamSnapshot, decide};
 use crate::append::position_window::PositionWindow;
 use crate::append::stream_history_reader::StreamHistoryReader;
+use crate::append::written_prefix::WrittenPrefix;
+use crate::index::stream_head::StreamHead;
 use crate::limits::REVISION_MAX;
 use crate::store_components::StoreComponents;
 use crate::types::error::{Error, Result};
+use crate::types::expected_version::ExpectedVersion;
 use crate::types::stream_names;
 use crate::types::version_conflict::{PresentEvents, RequestItem};
 
@@ -54,7 +57,7 @@ impl Appender {
                 self.prefetch_id(append, || hash);
             }
             let known = self.snapshot_with_hash(parts, stream, hash, expected)?;
-            let decided = self.decide(parts, append, hash, &known);
+            let decided = self.decide(parts, append, (hash, checked.written(index)), &known);
             let part = RequestItem::Append(index);
             let Some(decided) = violations.collect(decided, part, expected, &known)? else {
                 continue;
@@ -125,10 +128,10 @@ impl Appender {
         &mut self,
         parts: &StoreComponents,
         append: &StreamAppend<'_>,
-        hash: u64,
+        (hash, written): (u64, Option<WrittenPrefix>),
         known: &StreamSnapshot,
     ) -> Result<Decision> {
-        let mut written = StreamHistoryReader {
+        let mut history = StreamHistoryReader {
             components: parts,
             stream: append.stream,
             hash,
@@ -139,7 +142,30 @@ impl Appender {
             sees_deleted: false,
             cursor: &mut self.cursor,
             window: PositionWindow::default(),
+            written,
         };
-        decide(append.stream, known, append.expected, append.events, &mut written)
+        decide(append.stream, known, append.expected, append.events, &mut history)
+    }
+
+    /// Returns the revision from which on a stream would have the events of an append if it were a
+    /// retry, and the stream's head; `None` if it is none. The decision itself is left to
+    /// [`decide`].
+    pub fn retry_candidate(
+        &mut self,
+        parts: &StoreComponents,
+        append: &StreamAppend<'_>,
+    ) -> Option<(u64, StreamHead)> {
+        let hash = parts.existence.hash(append.stream);
+        let head = self.head_with_hash(parts, append.stream, hash).ok()??;
+        let first = match append.expected {
+            ExpectedVersion::Any | ExpectedVersion::Exists => {
+                let position = self.recent_ids.find(hash, append.events.first()?.id)?;
+                self.cursor.find_event(position).ok()??.meta.revision
+            }
+            ExpectedVersion::NoStream => 0,
+            ExpectedVersion::Exact(revision) => revision.checked_add(1)?,
+            _ => return None,
+        };
+        Some((first, head))
     }
 }

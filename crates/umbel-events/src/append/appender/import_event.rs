@@ -115,6 +115,7 @@ impl Appender {
             sees_deleted: true,
             cursor: &mut self.cursor,
             window: PositionWindow::default(),
+            written: None,
         };
         let revision = match task.event.revision {
             Some(revision) => Some(revision),
