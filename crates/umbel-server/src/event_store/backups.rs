@@ -8,7 +8,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use serde_json::{Map, Value, json};
 use tonic::Status;
-use umbel_env::{Env, Threads};
+use umbel_env::{Env, JobThread, Threads};
 use umbel_events::{
     BackupReport, CopyCancellation, CopyOptions, CopyProgress, Error, Result as StoreResult, Store,
 };
@@ -33,6 +33,7 @@ const PANICKED: &str = "internal: the backup panicked, and the log of the server
 pub struct Backups {
     store: Store,
     threads: Arc<dyn Threads>,
+    thread: JobThread,
     directory: Option<PathBuf>,
     history: Arc<WorkHistory>,
     started: Arc<Mutex<StartedBackups>>,
@@ -163,7 +164,8 @@ impl Backups {
         history: Arc<WorkHistory>,
     ) -> Backups {
         let (threads, started) = (Arc::clone(&env.threads), Arc::default());
-        Backups { store, threads, directory, history, started }
+        let thread = JobThread::new("umbel-backup");
+        Backups { store, threads, thread, directory, history, started }
     }
 
     /// Outcomes of backups.
@@ -220,7 +222,7 @@ impl Backups {
             let ended = store.backup(&directory, options);
             end.set(ended);
         };
-        if let Err(error) = self.threads.spawn("umbel-backup", Box::new(work)) {
+        if let Err(error) = self.thread.run(&*self.threads, Box::new(work)) {
             self.started().backups.retain(|backup| backup.state.id != id);
             let why = format!("could not start a thread for the backup: {error}");
             self.history.end(&id, WorkOutcome::Errored, Some(&why), Map::new());
@@ -441,10 +443,10 @@ mod tests {
     struct HeldThreads(Mutex<Vec<Box<dyn FnOnce() + Send>>>);
 
     impl HeldThreads {
-        /// Runs the last thread to its end. Returns whether it ended without a panic.
-        fn run(&self) -> bool {
+        /// Starts the last thread.
+        fn start(&self) -> Box<dyn JoinHandle> {
             let work = self.0.lock().unwrap().pop().unwrap();
-            Env::system().threads.spawn("umbel-backup", work).unwrap().join()
+            Env::system().threads.spawn("umbel-backup", work).unwrap()
         }
     }
 
@@ -510,6 +512,12 @@ mod tests {
             self.backups.start(WorkOrigin::default(), None, false).unwrap()
         }
 
+        /// Runs the thread of the backups to its end.
+        fn run(&self) {
+            self.backups.thread.end();
+            assert!(self.threads.start().join());
+        }
+
         /// Asserts that the state and the history have this outcome. Returns its reason.
         fn check_outcome(&self, id: &str, wanted: WorkOutcome) -> Option<String> {
             let state = self.backups.state(id).unwrap();
@@ -541,7 +549,7 @@ mod tests {
                 std::fs::create_dir(fixture.backups.store.path().join(KV_DIRECTORY)).unwrap();
             }
             let id = fixture.backups.start(WorkOrigin::default(), None, has_kv).unwrap();
-            assert!(fixture.threads.run());
+            fixture.run();
             fixture.check_outcome(&id, WorkOutcome::Success);
             let omits = has_kv || has_directory;
             assert_eq!(fixture.backups.state(&id).unwrap().omits_keys_and_values, omits);
@@ -556,7 +564,7 @@ mod tests {
     fn panic_ends_a_backup() {
         let fixture = Fixture::with_clock(Arc::new(BrokenClock(Env::system().clock)));
         let id = fixture.start();
-        assert!(!fixture.threads.run(), "a panic");
+        fixture.run();
         let reason = fixture.check_outcome(&id, WorkOutcome::Errored).unwrap();
         assert!(reason.contains("panicked"), "{reason}");
         let refused = fixture.backups.stop(&id, StopReason::Requested).unwrap_err();
@@ -564,12 +572,32 @@ mod tests {
         assert_ne!(fixture.start(), id);
     }
 
+    /// Story: each backup had a new thread, whose freed memory the allocator kept.
+    #[test]
+    fn backups_share_a_thread() {
+        let fixture = Fixture::new();
+        let first = fixture.start();
+        let thread = fixture.threads.start();
+        let wait = |id: &str| {
+            while fixture.backups.state(id).unwrap().is_running() {
+                std::thread::yield_now();
+            }
+            fixture.check_outcome(id, WorkOutcome::Success);
+        };
+        wait(&first);
+        let second = fixture.start();
+        wait(&second);
+        assert!(fixture.threads.0.lock().unwrap().is_empty(), "no other thread was started");
+        fixture.backups.thread.end();
+        assert!(thread.join());
+    }
+
     #[test]
     fn backup_that_is_stopped_before_its_thread_begins_writes_nothing() {
         let fixture = Fixture::new();
         let id = fixture.start();
         assert_eq!(fixture.backups.stop_running(StopReason::Requested).as_ref(), Some(&id));
-        assert!(fixture.threads.run());
+        fixture.run();
         assert_eq!(fixture.check_outcome(&id, WorkOutcome::Stopped), None);
         assert_eq!(fixture.backups.progress()["isStopped"], true);
         assert!(!fixture.target.exists());
@@ -584,7 +612,7 @@ mod tests {
         fixture.backups.shut_down();
         // The reason of the first request counts.
         fixture.backups.stop(&id, StopReason::Requested).unwrap();
-        assert!(fixture.threads.run());
+        fixture.run();
         let reason = fixture.check_outcome(&id, WorkOutcome::Interrupted).unwrap();
         let shown = fixture.backups.progress();
         assert_eq!((&shown["isStopped"], &shown["error"]), (&json!(false), &json!(reason)));
