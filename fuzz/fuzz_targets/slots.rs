@@ -1,4 +1,4 @@
-//! Decodes any bytes as the objects of a replicated log.
+//! Decodes any bytes as the objects of a replicated log, and as entries of slots.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

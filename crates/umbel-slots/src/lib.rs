@@ -16,33 +16,43 @@
 
 mod chain;
 mod commit_gate;
+mod decode_error;
+mod epoch_table;
 mod freshness;
 mod object_frame;
 mod slot_collection;
 mod slot_creation;
+mod slot_entry;
 mod slot_error;
 mod slot_follower;
 mod slot_format;
 mod slot_requests;
+mod slot_settings;
 mod slot_snapshot;
 mod slot_takeover;
 mod slot_writer;
 
-pub use chain::ChainEnd;
+pub use chain::{ChainEnd, ChainState};
 pub use commit_gate::{AppendStatus, AppendTicket, CommitGate, GateRefusal, IndexCommit, LogPoint};
+pub use decode_error::DecodeError;
+pub use epoch_table::{EPOCHS_MAX, EpochStart, EpochTable};
 pub use freshness::{Contact, SlotTimes};
+pub use object_frame::SLOT_FORMAT;
 pub use slot_collection::{CollectionStep, SlotCollection};
+pub use slot_entry::{LogId, ObjectContent, SlotEntry};
 pub use slot_error::{SlotError, SlotResult};
 pub use slot_follower::{FollowStep, SlotFollower};
-pub use slot_format::{LogId, SLOT_BYTES_MAX, SLOT_ENTRIES_MAX, Slot, SlotEntry, SlotIds};
-pub use slot_snapshot::{SNAPSHOT_PREFIX, SlotSnapshot};
+pub use slot_format::{SLOT_BYTES_MAX, SLOT_ENTRIES_MAX, Slot, SlotIds};
+pub use slot_settings::SlotSettings;
+pub use slot_snapshot::{SNAPSHOT_PREFIX, SlotSnapshot, snapshot_name};
 pub use slot_takeover::{SlotTakeover, TakeoverStep};
 pub use slot_writer::{SlotWriter, WriteStep};
 
-/// Decodes bytes as the objects of a replicated log and, where they are well formed, encodes them
-/// again. For fuzzing only.
+/// Decodes bytes as the objects of a replicated log and as an entry of a slot. Where they are well
+/// formed, encodes them again, which returns the same bytes. For fuzzing only.
 #[doc(hidden)]
 pub fn fuzz_slot(bytes: &[u8]) {
+    slot_entry::fuzz(bytes);
     slot_format::fuzz(bytes);
     slot_snapshot::fuzz(bytes);
 }

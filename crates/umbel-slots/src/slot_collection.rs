@@ -17,7 +17,7 @@ use umbel_env::{Clock, ObjectName, Objects};
 use crate::freshness::{Contact, SlotTimes, micros};
 use crate::slot_error::{SlotError, SlotResult};
 use crate::slot_format::{SLOT_PREFIX, number_of_slot};
-use crate::slot_requests::{damaged, list, read_whole};
+use crate::slot_requests::{list, read_whole, unreadable};
 use crate::slot_snapshot::{
     SNAPSHOT_BYTES_MAX, SNAPSHOT_PREFIX, SlotSnapshot, parse_snapshot_name,
 };
@@ -161,9 +161,8 @@ impl SlotCollection {
             self.phase = Phase::first();
             return Ok(CollectionStep::Done);
         };
-        SlotSnapshot::decode(&bytes, &self.store, floor).map_err(|reason| {
-            let remedy = "nothing is deleted until it is moved away";
-            damaged(objects, &object, format!("{reason}; {remedy}"))
+        SlotSnapshot::decode(&bytes, &self.store, floor).map_err(|error| {
+            unreadable(objects, &object, error, "nothing is deleted until it is moved away")
         })?;
         self.confirmed = Some(name);
         self.phase = Phase::Slots { floor, doomed };

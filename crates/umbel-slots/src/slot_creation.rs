@@ -2,7 +2,7 @@
 
 use umbel_env::{Clock, Creation, Objects};
 
-use crate::chain::ChainEnd;
+use crate::chain::{ChainEnd, ChainState};
 use crate::slot_error::{SlotError, SlotResult};
 use crate::slot_format::{SLOT_BYTES_MAX, Slot, slot_name};
 use crate::slot_requests::{Timed, read_whole, timed};
@@ -31,6 +31,20 @@ pub enum CreationStep {
 }
 
 impl SlotCreation {
+    /// A creation after this chain, whose settings the slot obeys. Its first request is not sent.
+    ///
+    /// # Errors
+    /// Those of [`SlotCreation::new`].
+    pub fn after(chain: &ChainState, slot: Slot) -> SlotResult<SlotCreation> {
+        let number = slot.number;
+        let unwritable = |reason: String| SlotError::unwritable(number, &reason);
+        chain.check_next(&slot).map_err(unwritable)?;
+        let creation = SlotCreation::new(chain.end, slot)?;
+        let bytes = creation.bytes.len() as u64;
+        chain.settings.check_slot_bytes(bytes).map_err(unwritable)?;
+        Ok(creation)
+    }
+
     /// A creation after this end of the chain, whose first request is not sent.
     ///
     /// # Errors

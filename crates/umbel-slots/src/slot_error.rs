@@ -19,11 +19,17 @@ pub enum SlotError {
         /// The contradiction, and the remedy.
         reason: String,
     },
-    /// The object store has no state of this log, or of another log.
+    /// The object store has no state of this log, or one of another log or of a newer Umbel. Or
+    /// readers would refuse a slot that is to be written.
     Refused(String),
 }
 
 impl SlotError {
+    /// The error of a slot that readers would refuse. Once created, it would end the log.
+    pub(crate) fn unwritable(number: u64, reason: &str) -> SlotError {
+        SlotError::Refused(format!("internal: slot {number} cannot be written: {reason}"))
+    }
+
     /// Whether a repetition of the step can succeed without a change by an operator.
     pub fn is_temporary(&self) -> bool {
         matches!(self, SlotError::Objects(error) if error.is_temporary())

@@ -12,11 +12,11 @@
 
 use umbel_env::{Clock, ObjectName, Objects};
 
-use crate::chain::ChainEnd;
+use crate::chain::{ChainEnd, ChainState};
 use crate::freshness::{Contact, SlotTimes, micros};
 use crate::slot_error::{SlotError, SlotResult};
 use crate::slot_format::{SLOT_BYTES_MAX, Slot, slot_name};
-use crate::slot_requests::{Timed, damaged, list, read_whole};
+use crate::slot_requests::{Timed, damaged, list, read_whole, unreadable};
 use crate::slot_snapshot::{
     SNAPSHOT_BYTES_MAX, SNAPSHOT_PREFIX, SlotSnapshot, parse_snapshot_name,
 };
@@ -30,8 +30,8 @@ const OTHER_OBJECTS_REMEDY: &str =
 pub struct SlotFollower {
     store: [u8; 16],
     times: SlotTimes,
-    end: ChainEnd,
-    /// Whether the node has the state after `end`. Without it, a snapshot is needed.
+    chain: ChainState,
+    /// Whether the node has the state after the end. Without it, a snapshot is needed.
     has_state: bool,
     phase: Phase,
 }
@@ -74,16 +74,21 @@ pub enum FollowStep {
 }
 
 impl SlotFollower {
-    /// A follower with the state after `end`, or without a state.
-    pub fn new(store: [u8; 16], times: SlotTimes, end: Option<ChainEnd>) -> SlotFollower {
+    /// A follower with the state after this chain, or without a state.
+    pub fn new(store: [u8; 16], times: SlotTimes, chain: Option<ChainState>) -> SlotFollower {
         let phase = Phase::listing();
-        let has_state = end.is_some();
-        SlotFollower { store, times, end: end.unwrap_or_default(), has_state, phase }
+        let has_state = chain.is_some();
+        SlotFollower { store, times, chain: chain.unwrap_or_default(), has_state, phase }
     }
 
     /// The last applied slot.
     pub fn end(&self) -> ChainEnd {
-        self.end
+        self.chain.end
+    }
+
+    /// The chain up to the last applied slot.
+    pub fn chain(&self) -> &ChainState {
+        &self.chain
     }
 
     /// Whether the last list of snapshots was made a fresh time before this contact.
@@ -139,7 +144,7 @@ impl SlotFollower {
             if found.newest.as_ref().is_none_or(|(newest, _)| number >= *newest) {
                 found.newest = Some((number, object.name.as_str().to_owned()));
             }
-            if number == self.end.number {
+            if number == self.chain.end.number {
                 found.at_end = Some(object.name.as_str().to_owned());
             }
             // An object from the future, or without a time, counts as old.
@@ -167,7 +172,7 @@ impl SlotFollower {
     /// The phase after a list of snapshots; `None` if there are none.
     fn phase_after(&self, found: Listing, listed: Contact) -> Option<Phase> {
         let (number, name) = found.newest?;
-        let end = self.end.number;
+        let end = self.chain.end.number;
         // No slot has the state before the first one, and an old snapshot can have replaced the
         // slot at the end of a later state. A late request can have used its number again.
         let needs_snapshot = end == 0 || found.old == Some(end);
@@ -195,11 +200,11 @@ impl SlotFollower {
             self.phase = Phase::listing();
             return Ok(FollowStep::Again);
         };
-        let snapshot = SlotSnapshot::decode(&bytes, &self.store, number).map_err(|reason| {
+        let snapshot = SlotSnapshot::decode(&bytes, &self.store, number).map_err(|error| {
             let remedy = "move it away, and nodes begin from the snapshot before it";
-            damaged(objects, &name, format!("{reason}; {remedy}"))
+            unreadable(objects, &name, error, remedy)
         })?;
-        self.end = snapshot.end;
+        self.chain = snapshot.chain.clone();
         self.has_state = true;
         self.phase = Phase::Reading { listed };
         Ok(FollowStep::Restart(snapshot))
@@ -213,7 +218,7 @@ impl SlotFollower {
         clock: &dyn Clock,
         listed: Contact,
     ) -> SlotResult<FollowStep> {
-        let ChainEnd { number, uid, .. } = self.end;
+        let ChainEnd { number, uid, .. } = self.chain.end;
         let name = slot_name(number);
         let Timed { value, answered, .. } = read_whole(objects, clock, &name, SLOT_BYTES_MAX)?;
         if !self.is_listed_lately(listed, answered) {
@@ -227,7 +232,8 @@ impl SlotFollower {
                 "this node has it, but the store lost it or is an older copy".into(),
             ));
         };
-        let slot = Slot::decode(&bytes, &self.store, number).map_err(damage)?;
+        let slot = Slot::decode(&bytes, &self.store, number)
+            .map_err(|error| unreadable(objects, &name, error, OTHER_OBJECTS_REMEDY))?;
         if slot.ids.uid != uid {
             return Err(damage("this node has another slot with this number".into()));
         }
@@ -250,11 +256,11 @@ impl SlotFollower {
             self.phase = Phase::listing();
             return Ok(FollowStep::Again);
         };
-        let damage =
-            |reason: String| damaged(objects, &name, format!("{reason}; {OTHER_OBJECTS_REMEDY}"));
-        let snapshot = SlotSnapshot::decode(&bytes, &self.store, self.end.number);
-        if snapshot.map_err(damage)?.end != self.end {
-            return Err(damage("this node has another slot with this number".into()));
+        let snapshot = SlotSnapshot::decode(&bytes, &self.store, self.chain.end.number)
+            .map_err(|error| unreadable(objects, &name, error, OTHER_OBJECTS_REMEDY))?;
+        if snapshot.chain != self.chain {
+            let reason = "this node has another slot with this number";
+            return Err(damaged(objects, &name, format!("{reason}; {OTHER_OBJECTS_REMEDY}")));
         }
         self.phase = Phase::Reading { listed };
         Ok(FollowStep::Again)
@@ -271,7 +277,7 @@ impl SlotFollower {
         clock: &dyn Clock,
         listed: Contact,
     ) -> SlotResult<FollowStep> {
-        let number = self.end.number + 1;
+        let number = self.chain.end.number + 1;
         let name = slot_name(number);
         let Timed { value, contact, answered } = read_whole(objects, clock, &name, SLOT_BYTES_MAX)?;
         if !self.is_listed_lately(listed, answered) {
@@ -281,9 +287,10 @@ impl SlotFollower {
         }
         let Some(bytes) = value else { return Ok(FollowStep::Current(contact)) };
         let decoded = Slot::decode(&bytes, &self.store, number);
-        let slot = decoded.map_err(|reason| damaged(objects, &name, reason))?;
-        let followed = self.end.followed_by(&slot);
-        self.end = followed.map_err(|reason| damaged(objects, &name, reason))?;
+        let remedy = "start no leader, and restore it";
+        let slot = decoded.map_err(|error| unreadable(objects, &name, error, remedy))?;
+        let advanced = self.chain.advance(&slot);
+        advanced.map_err(|reason| damaged(objects, &name, reason))?;
         Ok(FollowStep::Applied(slot))
     }
 }

@@ -5,7 +5,9 @@
 use umbel_base::{Decoder, varint};
 use umbel_env::ObjectName;
 
-use crate::object_frame::ObjectFrame;
+use crate::decode_error::DecodeError;
+use crate::object_frame::{NUMBER_LIMIT, ObjectFrame};
+use crate::slot_entry::{HOST_BYTES_MAX, SlotEntry};
 
 const FRAME: ObjectFrame = ObjectFrame { magic: *b"UmbelSlt", noun: "slot", offset: 0 };
 /// Maximum bytes of a slot: 16 MiB of records, or one record, and the rest.
@@ -16,69 +18,6 @@ pub const SLOT_ENTRIES_MAX: usize = 4096;
 pub const SLOT_PREFIX: &str = "slots/";
 /// Digits of a number in a name.
 const NUMBER_DIGITS: usize = 20;
-
-/// The log of a store: the event log, or the log of one part of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LogId {
-    /// Kind of the log, by the layer above.
-    pub kind: u8,
-    /// Id of the log within its kind.
-    pub id: u64,
-}
-
-/// Statement of a slot.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum SlotEntry {
-    /// A leader begins: the slot's epoch is its own. Only the first entry of a slot.
-    EpochBegins {
-        /// Host at which clients and followers reach the leader.
-        host: String,
-        /// Port at this host.
-        port: u16,
-    },
-    /// Whole records of a log.
-    Bytes {
-        /// The log.
-        log: LogId,
-        /// Position at which the log starts.
-        start: u64,
-        /// Bytes for which the log has room.
-        capacity: u64,
-        /// Offset of the bytes in the log.
-        from: u64,
-        /// The records.
-        bytes: Vec<u8>,
-    },
-    /// A log ended at this offset.
-    LogEnded {
-        /// The log.
-        log: LogId,
-        /// Offset of its end.
-        end: u64,
-    },
-    /// Another object stands for a log, such as a scavenged chunk.
-    Object {
-        /// The log for which it stands.
-        log: LogId,
-        /// Name of the object.
-        name: String,
-        /// Number of its bytes.
-        bytes: u64,
-        /// Checksum of its bytes.
-        digest: u64,
-    },
-    /// A snapshot has the state after the slots up to this number.
-    Snapshot {
-        /// Number of the last slot in it.
-        number: u64,
-        /// Name of the object.
-        name: String,
-    },
-    /// The leader lives, and had nothing to write.
-    Nothing,
-    /// The leader gives up its epoch: a follower takes over at once. Only the last entry of a slot.
-    Resigned,
-}
 
 /// Ids in every object of a replicated log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -117,79 +56,8 @@ pub fn slot_name(number: u64) -> ObjectName {
 /// Number of the slot with this name; `None` if it is no slot's.
 pub fn number_of_slot(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(SLOT_PREFIX)?;
-    let number = digits.parse().ok()?;
+    let number = digits.parse().ok().filter(|number| *number < NUMBER_LIMIT)?;
     (slot_name(number).as_str() == name).then_some(number)
-}
-
-impl SlotEntry {
-    fn encode(&self, out: &mut Vec<u8>) {
-        let put_log = |out: &mut Vec<u8>, log: &LogId| {
-            out.push(log.kind);
-            varint::put_u64(out, log.id);
-        };
-        match self {
-            SlotEntry::EpochBegins { host, port } => {
-                out.push(1);
-                varint::put_bytes(out, host.as_bytes());
-                varint::put_u64(out, u64::from(*port));
-            }
-            SlotEntry::Bytes { log, start, capacity, from, bytes } => {
-                out.push(2);
-                put_log(out, log);
-                [*start, *capacity, *from].iter().for_each(|it| varint::put_u64(out, *it));
-                varint::put_bytes(out, bytes);
-            }
-            SlotEntry::LogEnded { log, end } => {
-                out.push(3);
-                put_log(out, log);
-                varint::put_u64(out, *end);
-            }
-            SlotEntry::Object { log, name, bytes, digest } => {
-                out.push(4);
-                put_log(out, log);
-                varint::put_bytes(out, name.as_bytes());
-                varint::put_u64(out, *bytes);
-                out.extend_from_slice(&digest.to_le_bytes());
-            }
-            SlotEntry::Snapshot { number, name } => {
-                out.push(5);
-                varint::put_u64(out, *number);
-                varint::put_bytes(out, name.as_bytes());
-            }
-            SlotEntry::Nothing => out.push(6),
-            SlotEntry::Resigned => out.push(7),
-        }
-    }
-
-    fn decode(decoder: &mut Decoder<'_>) -> Option<SlotEntry> {
-        let text = |decoder: &mut Decoder<'_>| String::from_utf8(decoder.bytes()?.to_vec()).ok();
-        let log =
-            |decoder: &mut Decoder<'_>| Some(LogId { kind: decoder.u8()?, id: decoder.varint()? });
-        Some(match decoder.u8()? {
-            1 => SlotEntry::EpochBegins {
-                host: text(decoder)?,
-                port: u16::try_from(decoder.varint()?).ok()?,
-            },
-            2 => SlotEntry::Bytes {
-                log: log(decoder)?,
-                start: decoder.varint()?,
-                capacity: decoder.varint()?,
-                from: decoder.varint()?,
-                bytes: decoder.bytes()?.to_vec(),
-            },
-            3 => SlotEntry::LogEnded { log: log(decoder)?, end: decoder.varint()? },
-            4 => SlotEntry::Object {
-                log: log(decoder)?,
-                name: text(decoder)?,
-                bytes: decoder.varint()?,
-                digest: decoder.u64()?,
-            },
-            5 => SlotEntry::Snapshot { number: decoder.varint()?, name: text(decoder)? },
-            6 => SlotEntry::Nothing,
-            7 => SlotEntry::Resigned,
-            _ => return None,
-        })
-    }
 }
 
 impl Slot {
@@ -217,20 +85,20 @@ impl Slot {
     ///
     /// # Errors
     /// The reason why the bytes are not this slot.
-    pub fn decode(bytes: &[u8], store: &[u8; 16], number: u64) -> Result<Slot, String> {
+    pub fn decode(bytes: &[u8], store: &[u8; 16], number: u64) -> Result<Slot, DecodeError> {
         let body = FRAME.open(number, bytes)?;
-        let slot = Slot::decode_body(body).ok_or("the object is malformed")?;
+        let slot = Slot::decode_body(body)?;
         if slot.ids.store != *store {
-            return Err("it belongs to another replicated log".into());
+            return Err(DecodeError::Wrong("it belongs to another replicated log".into()));
         }
         if slot.number != number {
-            return Err(format!("it states the number {}", slot.number));
+            return Err(DecodeError::Wrong(format!("it states the number {}", slot.number)));
         }
         slot.check_entries()?;
         Ok(slot)
     }
 
-    /// Returns the reason why these entries cannot be together in one slot.
+    /// Returns the reason why readers refuse a slot with these numbers and entries.
     pub fn check_entries(&self) -> Result<(), String> {
         let is_begin = |entry: &SlotEntry| matches!(entry, SlotEntry::EpochBegins { .. });
         let count = self.entries.len();
@@ -240,10 +108,19 @@ impl Slot {
         if self.entries.iter().skip(1).any(is_begin) {
             return Err("an entry after the first one begins an epoch".into());
         }
-        match self.entries[..count - 1].contains(&SlotEntry::Resigned) {
-            true => Err("an entry before the last one gives up the epoch".into()),
-            false => Ok(()),
+        if self.entries[..count - 1].contains(&SlotEntry::Resigned) {
+            return Err("an entry before the last one gives up the epoch".into());
         }
+        if self.node.len() > HOST_BYTES_MAX {
+            return Err(format!("the name of its node has more than {HOST_BYTES_MAX} bytes"));
+        }
+        if self.number == 0 || self.number.max(self.epoch) >= NUMBER_LIMIT {
+            return Err(format!(
+                "its number {} or epoch {} is impossible",
+                self.number, self.epoch
+            ));
+        }
+        self.entries.iter().try_for_each(SlotEntry::check)
     }
 
     /// Whether the leader gives up its epoch with the slot.
@@ -251,32 +128,51 @@ impl Slot {
         self.entries.last() == Some(&SlotEntry::Resigned)
     }
 
-    fn decode_body(bytes: &[u8]) -> Option<Slot> {
+    fn decode_body(bytes: &[u8]) -> Result<Slot, DecodeError> {
         let mut decoder = Decoder::new(bytes);
+        let (mut slot, count) =
+            Slot::decode_head(&mut decoder).ok_or_else(DecodeError::malformed)?;
+        let mut error = None;
+        for _ in 0..count {
+            let (kind, body) = SlotEntry::split(&mut decoder).ok_or_else(DecodeError::malformed)?;
+            match SlotEntry::decode(kind, body) {
+                Ok(entry) => slot.entries.push(entry),
+                // What a newer Umbel added explains all other errors.
+                Err(found) => match error {
+                    Some(DecodeError::Newer(_)) => {}
+                    Some(_) if matches!(found, DecodeError::Wrong(_)) => {}
+                    _ => error = Some(found),
+                },
+            }
+        }
+        match error {
+            _ if !decoder.is_done() => Err(DecodeError::malformed()),
+            Some(error) => Err(error),
+            None => Ok(slot),
+        }
+    }
+
+    /// Takes everything before the entries, and their number.
+    fn decode_head(decoder: &mut Decoder<'_>) -> Option<(Slot, usize)> {
         let store = decoder.array()?;
         let (number, epoch) = (decoder.varint()?, decoder.varint()?);
         let (uid, previous) = (decoder.array()?, decoder.array()?);
-        let node = String::from_utf8(decoder.bytes()?.to_vec()).ok()?;
+        let node = str::from_utf8(decoder.bytes()?).ok()?.to_owned();
         let wall_micros = decoder.varint()?;
-        let count = decoder.varint_usize()?;
-        if count > SLOT_ENTRIES_MAX {
-            return None;
-        }
-        let mut entries = Vec::new();
-        for _ in 0..count {
-            entries.push(SlotEntry::decode(&mut decoder)?);
-        }
-        let ids = SlotIds { store, uid };
-        let slot = Slot { ids, number, epoch, previous, node, wall_micros, entries };
-        decoder.is_done().then_some(slot)
+        let count = decoder.varint_usize().filter(|count| *count <= SLOT_ENTRIES_MAX)?;
+        let (ids, entries) = (SlotIds { store, uid }, Vec::new());
+        Some((Slot { ids, number, epoch, previous, node, wall_micros, entries }, count))
     }
 }
 
 /// Decodes the bytes with the correct ids and checksum. For fuzzing only.
 pub fn fuzz(bytes: &[u8]) {
     let _ = Slot::decode(bytes, &[0; 16], 1);
-    if let Some(slot) = Slot::decode_body(bytes) {
-        let again = Slot::decode(&slot.encode(), &slot.ids.store, slot.number);
+    if let Ok(slot) = Slot::decode_body(bytes) {
+        let object = slot.encode();
+        assert_eq!(FRAME.open(slot.number, &object), Ok(bytes), "a slot has other bytes");
+        let again = Slot::decode(&object, &slot.ids.store, slot.number);
+        assert_eq!(again.is_ok(), slot.check_entries().is_ok(), "readers and writers differ");
         assert!(again.is_err() || again == Ok(slot), "a slot changed in its bytes");
     }
 }
@@ -285,9 +181,8 @@ pub fn fuzz(bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    /// A slot with an entry of each kind.
-    pub fn example() -> Slot {
-        let log = LogId { kind: 1, id: 300 };
+    fn example() -> Slot {
+        let entries = vec![SlotEntry::EpochBegins { host: "a.example".into(), port: 2113 }];
         Slot {
             ids: SlotIds { store: [7; 16], uid: [8; 16] },
             number: 12_345,
@@ -295,37 +190,44 @@ mod tests {
             previous: [9; 16],
             node: "a".into(),
             wall_micros: 1_700_000_000_000_000,
-            entries: vec![
-                SlotEntry::EpochBegins { host: "a.example".into(), port: 2113 },
-                SlotEntry::Bytes { log, start: 8, capacity: 64, from: 16, bytes: vec![1, 2, 3] },
-                SlotEntry::LogEnded { log, end: 19 },
-                SlotEntry::Object { log, name: "chunks/1-x".into(), bytes: 19, digest: u64::MAX },
-                SlotEntry::Snapshot { number: 12_000, name: "snapshots/1-x".into() },
-                SlotEntry::Nothing,
-                SlotEntry::Resigned,
-            ],
+            entries,
         }
     }
 
-    #[test]
-    fn slots_are_decoded_as_they_were_encoded() {
+    /// Decodes a slot with these entries, each with its kind and its body.
+    fn decode_raw(entries: &[(u8, &str)]) -> Result<Slot, DecodeError> {
         let slot = example();
-        assert_eq!(Slot::decode(&slot.encode(), &[7; 16], 12_345), Ok(slot));
+        let mut out = slot.encode();
+        let mut entry = Vec::new();
+        slot.entries[0].encode(&mut entry);
+        // Checksum, entry and count.
+        out.truncate(out.len() - 8 - entry.len() - 1);
+        varint::put_u64(&mut out, entries.len() as u64);
+        for (kind, body) in entries {
+            out.push(*kind);
+            varint::put_bytes(&mut out, body.as_bytes());
+        }
+        Slot::decode(&FRAME.seal(slot.number, out), &slot.ids.store, slot.number)
     }
 
+    /// Entries of unknown kinds, wherever they are, say that a newer Umbel wrote the slot. The
+    /// known ones can have other fields then.
     #[test]
-    fn changed_bytes_other_numbers_and_other_logs_are_refused() {
-        let bytes = example().encode();
-        for index in 0..bytes.len() {
-            for bit in 0..8 {
-                let mut changed = bytes.clone();
-                changed[index] ^= 1 << bit;
-                Slot::decode(&changed, &[7; 16], 12_345).expect_err("changed");
-            }
-            Slot::decode(&bytes[..index], &[7; 16], 12_345).expect_err("cut");
+    fn entries_of_a_newer_umbel_are_named() {
+        decode_raw(&[(11, ""), (12, "")]).expect("known kinds");
+        let newer = Err(DecodeError::Newer("entry of kind 13".into()));
+        for entries in [
+            vec![(13, "anything")],
+            vec![(13, ""), (11, "")],
+            vec![(11, ""), (13, "x"), (200, "")],
+            vec![(11, "a new field"), (13, "x")],
+            vec![(13, "x"), (11, "a new field")],
+        ] {
+            assert_eq!(decode_raw(&entries), newer, "{entries:?}");
         }
-        Slot::decode(&bytes, &[6; 16], 12_345).expect_err("of another log");
-        Slot::decode(&bytes, &[7; 16], 12_346).expect_err("of another number");
+        for entry in [(11, "a new field"), (0, "")] {
+            assert_eq!(decode_raw(&[entry]), Err(DecodeError::malformed()));
+        }
     }
 
     #[test]
@@ -337,10 +239,34 @@ mod tests {
     }
 
     #[test]
+    fn impossible_numbers_and_long_names_are_refused() {
+        let longest = "n".repeat(HOST_BYTES_MAX);
+        Slot { node: longest.clone(), ..example() }.check_entries().expect("the longest name");
+        let host = SlotEntry::EpochBegins { host: longest.clone() + "n", port: 1 };
+        for bad in [
+            Slot { node: longest + "n", ..example() },
+            Slot { number: 0, ..example() },
+            Slot { number: NUMBER_LIMIT, ..example() },
+            Slot { epoch: NUMBER_LIMIT, ..example() },
+            Slot { entries: vec![host], ..example() },
+            Slot { entries: Vec::new(), ..example() },
+        ] {
+            Slot::decode(&bad.encode(), &[7; 16], bad.number).expect_err("readers refuse it");
+        }
+    }
+
+    #[test]
     fn names_have_contiguous_numbers() {
         assert_eq!(slot_name(12_345).as_str(), "slots/00000000000000012345");
         assert_eq!(number_of_slot("slots/00000000000000012345"), Some(12_345));
-        for other in ["slots/12345", "slots/", "slot/00000000000000012345", "slots/x"] {
+        assert_eq!(number_of_slot("slots/09223372036854775807"), Some(NUMBER_LIMIT - 1));
+        for other in [
+            "slots/12345",
+            "slots/",
+            "slot/00000000000000012345",
+            "slots/x",
+            "slots/09223372036854775808",
+        ] {
             assert_eq!(number_of_slot(other), None, "{other}");
         }
     }

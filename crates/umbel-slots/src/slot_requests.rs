@@ -2,6 +2,7 @@
 
 use umbel_env::{Answer, Clock, ListPage, ObjectName, Objects};
 
+use crate::decode_error::DecodeError;
 use crate::freshness::Contact;
 use crate::slot_error::{SlotError, SlotResult};
 
@@ -67,4 +68,20 @@ pub fn list(
 /// The error of an object that contradicts the format or the chain.
 pub fn damaged(objects: &dyn Objects, name: &ObjectName, reason: String) -> SlotError {
     SlotError::Damaged { object: format!("{}/{name}", objects.location()), reason }
+}
+
+/// The error of an object whose bytes this node cannot use. The remedy is for damage: the only one
+/// for an object of a newer Umbel is that Umbel.
+pub fn unreadable(
+    objects: &dyn Objects,
+    name: &ObjectName,
+    error: DecodeError,
+    remedy: &str,
+) -> SlotError {
+    match error {
+        DecodeError::Newer(_) => {
+            SlotError::Refused(format!("{}/{name}: {error}", objects.location()))
+        }
+        DecodeError::Wrong(reason) => damaged(objects, name, format!("{reason}; {remedy}")),
+    }
 }

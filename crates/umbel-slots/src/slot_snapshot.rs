@@ -5,8 +5,9 @@
 use umbel_base::{Decoder, varint};
 use umbel_env::ObjectName;
 
-use crate::chain::ChainEnd;
-use crate::object_frame::ObjectFrame;
+use crate::chain::ChainState;
+use crate::decode_error::DecodeError;
+use crate::object_frame::{NUMBER_LIMIT, ObjectFrame};
 use crate::slot_format::SlotIds;
 
 const FRAME: ObjectFrame = ObjectFrame { magic: *b"UmbelSnp", noun: "snapshot", offset: 1 };
@@ -20,26 +21,30 @@ pub const SNAPSHOT_BYTES_MAX: u64 = 256 << 20;
 pub struct SlotSnapshot {
     /// Ids of the log and of this object.
     pub ids: SlotIds,
-    /// The last slot in it.
-    pub end: ChainEnd,
+    /// The chain up to the last slot in it.
+    pub chain: ChainState,
     /// The state, in the format of the layer above.
     pub state: Vec<u8>,
 }
 
-/// The number and the uid in the name of a snapshot; `None` for other names.
+/// Name of the snapshot with this number and uid.
+pub fn snapshot_name(number: u64, uid: &[u8; 16]) -> ObjectName {
+    let uid = u128::from_be_bytes(*uid);
+    ObjectName::new(format!("{SNAPSHOT_PREFIX}{number:020}-{uid:032x}")).expect("digits are a name")
+}
+
+/// The number in the name of a snapshot; `None` for other names.
 pub fn parse_snapshot_name(name: &str) -> Option<u64> {
     let (number, uid) = name.strip_prefix(SNAPSHOT_PREFIX)?.split_once('-')?;
     let is_hex = uid.len() == 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let number: u64 = number.parse().ok()?;
+    let number = number.parse().ok().filter(|number| *number < NUMBER_LIMIT)?;
     (is_hex && name == format!("{SNAPSHOT_PREFIX}{number:020}-{uid}")).then_some(number)
 }
 
 impl SlotSnapshot {
     /// Name of the object.
     pub fn name(&self) -> ObjectName {
-        let uid = u128::from_be_bytes(self.ids.uid);
-        ObjectName::new(format!("{SNAPSHOT_PREFIX}{:020}-{uid:032x}", self.end.number))
-            .expect("digits are a name")
+        snapshot_name(self.chain.end.number, &self.ids.uid)
     }
 
     /// Returns the bytes of the object.
@@ -47,45 +52,53 @@ impl SlotSnapshot {
         let mut out = FRAME.begin();
         out.extend_from_slice(&self.ids.store);
         out.extend_from_slice(&self.ids.uid);
-        varint::put_u64(&mut out, self.end.number);
-        varint::put_u64(&mut out, self.end.epoch);
-        out.extend_from_slice(&self.end.uid);
+        self.chain.encode(&mut out);
         varint::put_bytes(&mut out, &self.state);
-        FRAME.seal(self.end.number, out)
+        FRAME.seal(self.chain.end.number, out)
     }
 
     /// Decodes a snapshot of a replicated log.
     ///
     /// # Errors
     /// The reason why the bytes are not a snapshot with this number.
-    pub fn decode(bytes: &[u8], store: &[u8; 16], number: u64) -> Result<SlotSnapshot, String> {
+    pub fn decode(
+        bytes: &[u8],
+        store: &[u8; 16],
+        number: u64,
+    ) -> Result<SlotSnapshot, DecodeError> {
         let body = FRAME.open(number, bytes)?;
-        let snapshot = SlotSnapshot::decode_body(body).ok_or("the object is malformed")?;
+        let snapshot = SlotSnapshot::decode_body(body)?;
         if snapshot.ids.store != *store {
-            return Err("it belongs to another replicated log".into());
+            return Err(DecodeError::Wrong("it belongs to another replicated log".into()));
         }
-        match snapshot.end.number == number {
+        match snapshot.chain.end.number == number {
             true => Ok(snapshot),
-            false => Err(format!("it states the number {}", snapshot.end.number)),
+            false => {
+                let stated = snapshot.chain.end.number;
+                Err(DecodeError::Wrong(format!("it states the number {stated}")))
+            }
         }
     }
 
-    fn decode_body(bytes: &[u8]) -> Option<SlotSnapshot> {
+    fn decode_body(bytes: &[u8]) -> Result<SlotSnapshot, DecodeError> {
         let mut decoder = Decoder::new(bytes);
-        let ids = SlotIds { store: decoder.array()?, uid: decoder.array()? };
-        let (number, epoch) = (decoder.varint()?, decoder.varint()?);
-        let end = ChainEnd { number, uid: decoder.array()?, epoch };
-        let state = decoder.bytes()?.to_vec();
-        decoder.is_done().then_some(SlotSnapshot { ids, end, state })
+        let malformed = DecodeError::malformed;
+        let store = decoder.array().ok_or_else(malformed)?;
+        let uid = decoder.array().ok_or_else(malformed)?;
+        let chain = ChainState::decode(&mut decoder)?;
+        let state = decoder.bytes().filter(|_| decoder.is_done()).ok_or_else(malformed)?;
+        Ok(SlotSnapshot { ids: SlotIds { store, uid }, chain, state: state.to_vec() })
     }
 }
 
 /// Decodes the bytes with the correct ids and checksum. For fuzzing only.
 pub fn fuzz(bytes: &[u8]) {
     let _ = SlotSnapshot::decode(bytes, &[0; 16], 1);
-    if let Some(snapshot) = SlotSnapshot::decode_body(bytes) {
-        let again =
-            SlotSnapshot::decode(&snapshot.encode(), &snapshot.ids.store, snapshot.end.number);
+    if let Ok(snapshot) = SlotSnapshot::decode_body(bytes) {
+        let (number, object) = (snapshot.chain.end.number, snapshot.encode());
+        assert_eq!(FRAME.open(number, &object), Ok(bytes), "a snapshot has other bytes");
+        assert_eq!(snapshot.chain.check_continues(&snapshot.chain), Ok(()));
+        let again = SlotSnapshot::decode(&object, &snapshot.ids.store, number);
         assert_eq!(again, Ok(snapshot), "a snapshot changed in its bytes");
     }
 }
@@ -94,34 +107,13 @@ pub fn fuzz(bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    fn example() -> SlotSnapshot {
-        SlotSnapshot {
-            ids: SlotIds { store: [7; 16], uid: [8; 16] },
-            end: ChainEnd { number: 300, uid: [9; 16], epoch: 2 },
-            state: vec![1, 2, 3],
-        }
-    }
-
-    #[test]
-    fn snapshots_are_decoded_as_they_were_encoded() {
-        let snapshot = example();
-        let bytes = snapshot.encode();
-        assert_eq!(SlotSnapshot::decode(&bytes, &[7; 16], 300), Ok(snapshot));
-        for index in 0..bytes.len() {
-            let mut changed = bytes.clone();
-            changed[index] ^= 1;
-            SlotSnapshot::decode(&changed, &[7; 16], 300).expect_err("changed");
-            SlotSnapshot::decode(&bytes[..index], &[7; 16], 300).expect_err("cut");
-        }
-        SlotSnapshot::decode(&bytes, &[6; 16], 300).expect_err("of another log");
-        SlotSnapshot::decode(&bytes, &[7; 16], 301).expect_err("of another number");
-    }
-
     #[test]
     fn names_have_number_and_uid() {
-        let name = example().name();
+        let name = snapshot_name(300, &[8; 16]);
+        assert_eq!(name.as_str(), format!("snapshots/00000000000000000300-{}", "08".repeat(16)));
         assert_eq!(parse_snapshot_name(name.as_str()), Some(300));
-        for other in ["snapshots/300-08", "snapshots/", "slots/1", "snapshots/x-y"] {
+        let huge = snapshot_name(NUMBER_LIMIT, &[8; 16]);
+        for other in [huge.as_str(), "snapshots/300-08", "snapshots/", "slots/1", "snapshots/x-y"] {
             assert_eq!(parse_snapshot_name(other), None, "{other}");
         }
     }

@@ -4,11 +4,10 @@ use umbel_env::{Clock, ObjectName, Objects};
 
 use crate::freshness::{Contact, SlotTimes};
 use crate::slot_creation::{CreationStep, SlotCreation};
-use crate::slot_error::SlotResult;
+use crate::slot_entry::SlotEntry;
+use crate::slot_error::{SlotError, SlotResult};
 use crate::slot_follower::{FollowStep, SlotFollower};
-use crate::slot_format::{
-    SLOT_BYTES_MAX, SLOT_PREFIX, Slot, SlotEntry, SlotIds, number_of_slot, slot_name,
-};
+use crate::slot_format::{SLOT_BYTES_MAX, SLOT_PREFIX, Slot, SlotIds, number_of_slot, slot_name};
 use crate::slot_requests::{Timed, damaged, list, read_whole};
 use crate::slot_writer::SlotWriter;
 
@@ -98,7 +97,8 @@ impl SlotTakeover {
             wall_micros,
             entries,
         };
-        self.phase = Phase::Fencing { current, creation: SlotCreation::new(end, slot)? };
+        let creation = SlotCreation::after(self.follower.chain(), slot)?;
+        self.phase = Phase::Fencing { current, creation };
         Ok(true)
     }
 
@@ -194,8 +194,11 @@ impl SlotTakeover {
             self.phase = Phase::Checking { success, creation, after };
             return Ok(TakeoverStep::Again);
         }
+        let mut chain = self.follower.chain().clone();
+        let advanced = chain.advance(&creation.slot);
+        advanced.map_err(|reason| SlotError::unwritable(creation.slot.number, &reason))?;
         let (store, times, node) = (self.store, self.times, self.node.clone());
-        let writer = SlotWriter::new(store, times, node, &creation, success);
+        let writer = SlotWriter::new(store, times, node, chain, success);
         Ok(TakeoverStep::Leading(Box::new(writer), creation.slot))
     }
 

@@ -2,11 +2,12 @@
 
 use umbel_env::{Clock, Objects};
 
-use crate::chain::ChainEnd;
+use crate::chain::{ChainEnd, ChainState};
 use crate::freshness::{Contact, SlotTimes};
 use crate::slot_creation::{CreationStep, SlotCreation};
-use crate::slot_error::SlotResult;
-use crate::slot_format::{Slot, SlotEntry, SlotIds};
+use crate::slot_entry::SlotEntry;
+use crate::slot_error::{SlotError, SlotResult};
+use crate::slot_format::{Slot, SlotIds};
 use crate::slot_requests::Timed;
 
 /// The leader, which adds slots, one at a time.
@@ -15,7 +16,7 @@ pub struct SlotWriter {
     store: [u8; 16],
     times: SlotTimes,
     node: String,
-    end: ChainEnd,
+    chain: ChainState,
     /// Moment of the last success.
     success: Contact,
     creation: Option<SlotCreation>,
@@ -38,21 +39,26 @@ pub enum WriteStep {
 }
 
 impl SlotWriter {
-    /// A writer after its first slot, which was created at this moment.
+    /// A writer after its first slot, the last one of the chain, which was created at this moment.
     pub(crate) fn new(
         store: [u8; 16],
         times: SlotTimes,
         node: String,
-        first: &SlotCreation,
+        chain: ChainState,
         success: Contact,
     ) -> SlotWriter {
-        let (end, is_deposed) = (first.end, first.slot.ends_epoch());
-        SlotWriter { store, times, node, end, success, creation: None, is_deposed }
+        let is_deposed = chain.end.has_resigned;
+        SlotWriter { store, times, node, chain, success, creation: None, is_deposed }
     }
 
     /// The last slot that is certain.
     pub fn end(&self) -> ChainEnd {
-        self.end
+        self.chain.end
+    }
+
+    /// The chain up to the last slot that is certain, for a snapshot.
+    pub fn chain(&self) -> &ChainState {
+        &self.chain
     }
 
     /// Whether a slot is open.
@@ -60,7 +66,8 @@ impl SlotWriter {
         self.creation.is_some()
     }
 
-    /// Begins a slot with a new random uid. REQUIRES: no slot is open.
+    /// Begins a slot with a new random uid. A node that leads no more begins none: its next step is
+    /// [`WriteStep::Deposed`]. REQUIRES: no slot is open.
     ///
     /// # Errors
     /// [`SlotError::Refused`](crate::SlotError::Refused) if readers would refuse the slot, such as
@@ -71,17 +78,21 @@ impl SlotWriter {
         wall_micros: u64,
         entries: Vec<SlotEntry>,
     ) -> SlotResult<()> {
+        if self.is_deposed {
+            return Ok(());
+        }
         debug_assert!(self.creation.is_none(), "one slot at a time");
+        let end = self.chain.end;
         let slot = Slot {
             ids: SlotIds { store: self.store, uid },
-            number: self.end.number + 1,
-            epoch: self.end.epoch,
-            previous: self.end.uid,
+            number: end.number + 1,
+            epoch: end.epoch,
+            previous: end.uid,
             node: self.node.clone(),
             wall_micros,
             entries,
         };
-        self.creation = Some(SlotCreation::new(self.end, slot)?);
+        self.creation = Some(SlotCreation::after(&self.chain, slot)?);
         Ok(())
     }
 
@@ -109,7 +120,9 @@ impl SlotWriter {
                     return Ok(WriteStep::Deposed);
                 };
                 let slot = creation.slot.clone();
-                self.end = creation.end;
+                let advanced = self.chain.advance(&slot);
+                advanced.map_err(|reason| SlotError::unwritable(slot.number, &reason))?;
+                debug_assert_eq!(self.chain.end, creation.end, "the proposal was checked");
                 self.success = success;
                 self.creation = None;
                 self.is_deposed = slot.ends_epoch();

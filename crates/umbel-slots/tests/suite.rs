@@ -5,6 +5,8 @@ mod suite {
     mod exploration;
     mod explored_events;
     mod explored_store;
+    mod formats;
     mod histories;
+    mod newer_objects;
     mod simulation;
 }

@@ -14,8 +14,9 @@ use std::time::Duration;
 use umbel_env::Objects;
 use umbel_sim::Random;
 use umbel_slots::{
-    ChainEnd, CollectionStep, FollowStep, Slot, SlotCollection, SlotEntry, SlotError, SlotFollower,
-    SlotIds, SlotSnapshot, SlotTakeover, SlotTimes, SlotWriter, TakeoverStep, WriteStep,
+    ChainState, CollectionStep, FollowStep, Slot, SlotCollection, SlotEntry, SlotError,
+    SlotFollower, SlotIds, SlotSnapshot, SlotTakeover, SlotTimes, SlotWriter, TakeoverStep,
+    WriteStep,
 };
 
 use super::explored_events::{DiskLoss, EventFault, ExploredEvents, slot_ids};
@@ -70,7 +71,7 @@ enum Role {
 struct Node {
     role: Role,
     /// The state on its disk.
-    disk: Option<ChainEnd>,
+    disk: Option<ChainState>,
     events: ExploredEvents,
     /// Used while it leads. What it has seen stays valid while it does not.
     collection: SlotCollection,
@@ -108,7 +109,7 @@ impl World {
         let mut store = StoreState { fault, ..StoreState::default() };
         let first = SlotSnapshot {
             ids: SlotIds { store: STORE, uid: [1; 16] },
-            end: ChainEnd::default(),
+            chain: ChainState::default(),
             state: Vec::new(),
         };
         store.land(first.name().as_str(), &first.encode());
@@ -296,7 +297,7 @@ impl World {
 
     /// Follows from the state on the disk.
     fn follow(&mut self, node: usize, times: SlotTimes) {
-        let disk = self.nodes[node].disk;
+        let disk = self.nodes[node].disk.clone();
         self.nodes[node].role = Role::Following(Box::new(takeover(node, times, disk)));
     }
 
@@ -363,7 +364,7 @@ impl World {
                 self.left.snapshots -= 1;
                 let ids = SlotIds { store: STORE, uid: self.new_id(node) };
                 let state = self.nodes[node].events.state();
-                let snapshot = SlotSnapshot { ids, end: writer.end(), state };
+                let snapshot = SlotSnapshot { ids, chain: writer.chain().clone(), state };
                 // A write that is not confirmed is given up; it can still take effect.
                 let _ = store.put(&snapshot.name(), &snapshot.encode());
             }
@@ -453,7 +454,7 @@ impl World {
                 self.keep_end(node);
             }
             Done::Took(Ok(TakeoverStep::Followed(FollowStep::Restart(snapshot)))) => {
-                let end = snapshot.end;
+                let end = snapshot.chain.end;
                 if end.number > 0 && self.first_of(end.number).map(|it| it.ids.uid) != Some(end.uid)
                 {
                     return Err(format!("node {node} began from a wrong snapshot {}", end.number));
@@ -468,7 +469,7 @@ impl World {
             Done::Took(Ok(TakeoverStep::Leading(writer, slot))) => {
                 self.check(node, "leads since", &slot)?;
                 self.nodes[node].events.promote(slot.epoch)?;
-                self.nodes[node].disk = Some(writer.end());
+                self.nodes[node].disk = Some(writer.chain().clone());
                 self.nodes[node].role = Role::Leading(writer);
             }
             Done::Wrote(Ok(WriteStep::Acknowledged(slot))) => {
@@ -494,12 +495,12 @@ impl World {
     }
 
     fn keep_end(&mut self, node: usize) {
-        let end = match &self.nodes[node].role {
+        let chain = match &self.nodes[node].role {
             Role::Down | Role::Alone => return,
-            Role::Following(takeover) => takeover.follower().end(),
-            Role::Leading(writer) => writer.end(),
+            Role::Following(takeover) => takeover.follower().chain(),
+            Role::Leading(writer) => writer.chain(),
         };
-        self.nodes[node].disk = Some(end);
+        self.nodes[node].disk = Some(chain.clone());
     }
 
     /// The first slot that the number ever had.
@@ -632,7 +633,7 @@ enum Done {
     Acknowledged(Result<Vec<u8>, Violation>),
 }
 
-fn takeover(node: usize, times: SlotTimes, disk: Option<ChainEnd>) -> SlotTakeover {
+fn takeover(node: usize, times: SlotTimes, disk: Option<ChainState>) -> SlotTakeover {
     let follower = SlotFollower::new(STORE, times, disk);
     SlotTakeover::new(STORE, times, format!("{node}"), follower)
 }

@@ -8,8 +8,6 @@ use umbel_slots::{
     AppendStatus, AppendTicket, CommitGate, GateRefusal, LogId, LogPoint, Slot, SlotEntry,
 };
 
-/// Room of the log in slots.
-const CAPACITY: u64 = 64;
 const LOG: LogId = LogId { kind: 0, id: 0 };
 
 /// Rule of `docs/explanation/replication.md` that a node breaks.
@@ -243,7 +241,7 @@ impl ExploredEvents {
             self.gate.slot_created(LogPoint { epoch, offset: range.end }).expect("the log's end");
         }
         let bytes = self.log[range.start as usize..range.end as usize].to_vec();
-        SlotEntry::Bytes { log: LOG, start: 0, capacity: CAPACITY, from: range.start, bytes }
+        SlotEntry::Bytes { log: LOG, from: range.start, bytes }
     }
 
     /// A slot of the leader is in the chain.

@@ -4,25 +4,25 @@ use std::time::Duration;
 
 use umbel_env::{ObjectName, Objects};
 use umbel_slots::{
-    ChainEnd, CollectionStep, LogId, SLOT_BYTES_MAX, SLOT_ENTRIES_MAX, SlotCollection, SlotEntry,
-    SlotError, SlotFollower, SlotIds, SlotResult, SlotSnapshot, SlotTakeover, SlotTimes,
-    SlotWriter, TakeoverStep, WriteStep,
+    ChainEnd, ChainState, CollectionStep, LogId, SLOT_BYTES_MAX, SLOT_ENTRIES_MAX, SlotCollection,
+    SlotEntry, SlotError, SlotFollower, SlotIds, SlotResult, SlotSettings, SlotSnapshot,
+    SlotTakeover, SlotTimes, SlotWriter, TakeoverStep, WriteStep,
 };
 
 use super::explored_store::{ExploredClock, ExploredStore, StoreState, UNIT_MICROS};
 
-const STORE: [u8; 16] = [7; 16];
+pub const STORE: [u8; 16] = [7; 16];
 /// Requests within which a state machine reaches its next result.
 const STEPS_MAX: usize = 100;
 
-fn times() -> SlotTimes {
+pub fn times() -> SlotTimes {
     let units = |units: u64| Duration::from_micros(units * UNIT_MICROS);
     SlotTimes { fresh: units(10), skew: units(2), keep: units(400) }
 }
 
 /// A store, and what its nodes share.
-struct Script {
-    store: StoreState,
+pub struct Script {
+    pub store: StoreState,
     /// Units in which the nodes' clocks stood still.
     paused: u64,
     /// Number of uids in use.
@@ -31,19 +31,19 @@ struct Script {
 
 impl Script {
     /// A new replicated log.
-    fn new() -> Script {
+    pub fn new() -> Script {
         let mut script = Script { store: StoreState::default(), paused: 0, uids: 0 };
-        script.put_snapshot(ChainEnd::default());
+        script.put_snapshot(&ChainState::default());
         script
     }
 
-    fn uid(&mut self) -> [u8; 16] {
+    pub fn uid(&mut self) -> [u8; 16] {
         self.uids += 1;
         [self.uids; 16]
     }
 
     /// Lets a node send one request, which has no fault.
-    fn act<T>(&mut self, action: impl FnOnce(&dyn Objects, &ExploredClock) -> T) -> T {
+    pub fn act<T>(&mut self, action: impl FnOnce(&dyn Objects, &ExploredClock) -> T) -> T {
         let clock = ExploredClock(self.store.time - self.paused);
         let store = ExploredStore::new(std::mem::take(&mut self.store), 0);
         let done = action(&store, &clock);
@@ -51,15 +51,15 @@ impl Script {
         done
     }
 
-    fn put_snapshot(&mut self, end: ChainEnd) -> ObjectName {
+    pub fn put_snapshot(&mut self, chain: &ChainState) -> ObjectName {
         let ids = SlotIds { store: STORE, uid: self.uid() };
-        let snapshot = SlotSnapshot { ids, end, state: Vec::new() };
+        let snapshot = SlotSnapshot { ids, chain: chain.clone(), state: Vec::new() };
         self.store.land(snapshot.name().as_str(), &snapshot.encode());
         snapshot.name()
     }
 
     /// Follows to the end.
-    fn follow(&mut self, takeover: &mut SlotTakeover) -> SlotResult<()> {
+    pub fn follow(&mut self, takeover: &mut SlotTakeover) -> SlotResult<()> {
         for _ in 0..STEPS_MAX {
             let step = self.act(|store, clock| takeover.step(store, clock))?;
             if matches!(step, TakeoverStep::AtEnd) {
@@ -78,7 +78,7 @@ impl Script {
     }
 
     /// Takes over, from the given state.
-    fn lead(&mut self, disk: Option<ChainEnd>) -> SlotResult<SlotWriter> {
+    pub fn lead(&mut self, disk: Option<&ChainState>) -> SlotResult<SlotWriter> {
         let mut takeover = candidate(disk);
         self.follow(&mut takeover)?;
         self.fence(&mut takeover);
@@ -103,13 +103,13 @@ impl Script {
         panic!("the candidate is not overtaken");
     }
 
-    fn write(&mut self, writer: &mut SlotWriter) -> SlotResult<WriteStep> {
+    pub fn write(&mut self, writer: &mut SlotWriter) -> SlotResult<WriteStep> {
         writer.propose(self.uid(), 0, vec![SlotEntry::Nothing])?;
         self.act(|store, clock| writer.step(store, clock))
     }
 
     /// Runs rounds of a collection until one deletes nothing.
-    fn collect(&mut self, collection: &mut SlotCollection) -> SlotResult<()> {
+    pub fn collect(&mut self, collection: &mut SlotCollection) -> SlotResult<()> {
         loop {
             match self.act(|store, clock| collection.step(store, clock))? {
                 CollectionStep::Done => return Ok(()),
@@ -124,8 +124,8 @@ impl Script {
     }
 }
 
-fn candidate(disk: Option<ChainEnd>) -> SlotTakeover {
-    SlotTakeover::new(STORE, times(), "node", SlotFollower::new(STORE, times(), disk))
+pub fn candidate(disk: Option<&ChainState>) -> SlotTakeover {
+    SlotTakeover::new(STORE, times(), "node", SlotFollower::new(STORE, times(), disk.cloned()))
 }
 
 /// Story: a node was paused after it had won its number. Meanwhile another leader wrote, and
@@ -138,7 +138,7 @@ fn paused_candidate_does_not_call_deletions_damage() {
     script.follow(&mut paused).expect("the end");
     script.fence(&mut paused);
     let mut writer = script.lead(None).expect("a leader");
-    script.put_snapshot(writer.end());
+    script.put_snapshot(writer.chain());
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
     script.write(&mut writer).expect("a slot");
@@ -250,7 +250,7 @@ fn node_with_a_state_refuses_an_empty_bucket() {
     let mut writer = script.lead(None).expect("a leader");
     script.write(&mut writer).expect("a slot");
     script.store = StoreState::default();
-    let error = script.lead(Some(writer.end())).expect_err("the bucket is empty");
+    let error = script.lead(Some(writer.chain())).expect_err("the bucket is empty");
     assert!(matches!(error, SlotError::Refused(_)), "{error}");
     assert!(script.slots().is_empty());
 }
@@ -263,7 +263,7 @@ fn node_ahead_of_the_bucket_refuses_it() {
     let mut writer = script.lead(None).expect("a leader");
     script.write(&mut writer).expect("a slot");
     script.store.objects.remove("slots/00000000000000000002").expect("it exists");
-    let error = script.lead(Some(writer.end())).expect_err("slot 2 is missing");
+    let error = script.lead(Some(writer.chain())).expect_err("slot 2 is missing");
     assert!(matches!(error, SlotError::Damaged { .. }), "{error}");
     assert_eq!(script.slots(), ["slots/00000000000000000001"]);
 }
@@ -297,7 +297,7 @@ fn node_with_another_history_refuses_the_bucket() {
     fork.uids = 100;
     let mut other = fork.lead(None).expect("a leader");
     fork.write(&mut other).expect("a slot");
-    let error = fork.lead(Some(writer.end())).expect_err("another history");
+    let error = fork.lead(Some(writer.chain())).expect_err("another history");
     assert!(matches!(error, SlotError::Damaged { .. }), "{error}");
 }
 
@@ -313,13 +313,13 @@ fn node_with_another_history_refuses_an_old_snapshot_with_its_number() {
         fork.uids = 100;
         let mut other = fork.lead(None).expect("a leader");
         fork.write(&mut other).expect("a slot");
-        fork.put_snapshot(other.end());
+        fork.put_snapshot(other.chain());
         fork.store.advance(401);
         if is_deleted {
             fork.store.objects.retain(|name, _| !name.starts_with("slots/"));
         }
         let slots = fork.slots().len();
-        let error = fork.lead(Some(writer.end())).expect_err("another history");
+        let error = fork.lead(Some(writer.chain())).expect_err("another history");
         assert!(matches!(error, SlotError::Damaged { .. }), "{error}");
         assert_eq!(fork.slots().len(), slots);
     }
@@ -330,12 +330,12 @@ fn node_with_another_history_refuses_an_old_snapshot_with_its_number() {
 #[test]
 fn node_before_the_first_slot_refuses_another_log() {
     let mut script = Script::new();
-    script.lead(Some(ChainEnd::default())).expect("a leader of its own log");
+    script.lead(Some(&ChainState::default())).expect("a leader of its own log");
     let mut other = Script { store: StoreState::default(), ..Script::new() };
     let ids = SlotIds { store: [6; 16], uid: [1; 16] };
-    let first = SlotSnapshot { ids, end: ChainEnd::default(), state: Vec::new() };
+    let first = SlotSnapshot { ids, chain: ChainState::default(), state: Vec::new() };
     other.store.land(first.name().as_str(), &first.encode());
-    let error = other.lead(Some(ChainEnd::default())).expect_err("another log");
+    let error = other.lead(Some(&ChainState::default())).expect_err("another log");
     assert!(matches!(error, SlotError::Damaged { .. }), "{error}");
     assert!(other.slots().is_empty());
 }
@@ -346,8 +346,8 @@ fn node_before_the_first_slot_refuses_another_log() {
 fn late_creation_at_a_deleted_number_is_no_damage() {
     let mut script = Script::new();
     let mut writer = script.lead(None).expect("a leader");
-    script.put_snapshot(writer.end());
-    let disk = writer.end();
+    script.put_snapshot(writer.chain());
+    let disk = writer.chain().clone();
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
     script.write(&mut writer).expect("a slot");
@@ -355,7 +355,7 @@ fn late_creation_at_a_deleted_number_is_no_damage() {
     script.collect(&mut collection).expect("a round");
     let late = "slots/00000000000000000001";
     assert!(script.store.land(late, b"a slot of a leader that lost the number"));
-    let mut takeover = candidate(Some(disk));
+    let mut takeover = candidate(Some(&disk));
     script.follow(&mut takeover).expect("the end");
     assert_eq!(takeover.follower().end(), writer.end());
 }
@@ -370,7 +370,7 @@ fn collection_that_ends_early_leaves_no_slot_before_a_deleted_one() {
     for _ in 0..3 {
         script.write(&mut writer).expect("a slot");
     }
-    script.put_snapshot(writer.end());
+    script.put_snapshot(writer.chain());
     script.write(&mut writer).expect("a slot");
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
@@ -393,15 +393,15 @@ fn collection_that_ends_early_leaves_no_slot_before_a_deleted_one() {
 fn node_at_a_deleted_slot_follows() {
     let mut script = Script::new();
     let mut writer = script.lead(None).expect("a leader");
-    script.put_snapshot(writer.end());
-    let disk = writer.end();
+    script.put_snapshot(writer.chain());
+    let disk = writer.chain().clone();
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
     script.write(&mut writer).expect("a slot");
     script.store.advance(401);
     script.collect(&mut collection).expect("a round");
     assert_eq!(script.slots(), ["slots/00000000000000000002"]);
-    let mut takeover = candidate(Some(disk));
+    let mut takeover = candidate(Some(&disk));
     script.follow(&mut takeover).expect("the end");
     assert_eq!(takeover.follower().end(), writer.end());
 }
@@ -414,11 +414,12 @@ fn damaged_snapshot_makes_nothing_deletable() {
         let mut writer = script.lead(None).expect("a leader");
         script.write(&mut writer).expect("a slot");
         let name = match is_foreign {
-            false => script.put_snapshot(writer.end()),
+            false => script.put_snapshot(writer.chain()),
             true => {
                 let ids = SlotIds { store: [6; 16], uid: script.uid() };
                 let end = ChainEnd { number: 1000, ..writer.end() };
-                let snapshot = SlotSnapshot { ids, end, state: Vec::new() };
+                let chain = ChainState { end, ..writer.chain().clone() };
+                let snapshot = SlotSnapshot { ids, chain, state: Vec::new() };
                 script.store.land(snapshot.name().as_str(), &snapshot.encode());
                 snapshot.name()
             }
@@ -443,7 +444,7 @@ fn jump_of_the_stores_clock_deletes_nothing() {
     let mut script = Script::new();
     let mut writer = script.lead(None).expect("a leader");
     script.write(&mut writer).expect("a slot");
-    script.put_snapshot(writer.end());
+    script.put_snapshot(writer.chain());
     let before = script.store.objects.len();
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
@@ -464,7 +465,7 @@ fn jump_of_the_nodes_clock_deletes_nothing() {
     script.paused = 450;
     let mut writer = script.lead(None).expect("a leader");
     script.write(&mut writer).expect("a slot");
-    script.put_snapshot(writer.end());
+    script.put_snapshot(writer.chain());
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
     script.paused = 0;
@@ -479,7 +480,7 @@ fn newest_snapshot_is_found_on_a_later_page() {
     script.store.page_objects = 1;
     let mut writer = script.lead(None).expect("a leader");
     script.write(&mut writer).expect("a slot");
-    script.put_snapshot(writer.end());
+    script.put_snapshot(writer.chain());
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
     script.store.advance(401);
@@ -488,7 +489,7 @@ fn newest_snapshot_is_found_on_a_later_page() {
         script.collect(&mut collection).expect("a round");
         assert_eq!(script.slots().len(), number);
     }
-    script.put_snapshot(ChainEnd::default());
+    script.put_snapshot(&ChainState::default());
     let mut takeover = candidate(None);
     script.follow(&mut takeover).expect("the end");
     assert_eq!(takeover.follower().end(), writer.end());
@@ -546,7 +547,7 @@ fn leader_that_resigned_acknowledges_nothing_more() {
 fn slots_that_no_reader_accepts_are_not_written() {
     let log = LogId { kind: 1, id: 1 };
     let bytes = vec![0; SLOT_BYTES_MAX as usize];
-    let too_long = SlotEntry::Bytes { log, start: 0, capacity: 1, from: 0, bytes };
+    let too_long = SlotEntry::Bytes { log, from: 0, bytes };
     let begins = || SlotEntry::EpochBegins { host: "h".into(), port: 1 };
     let too_many = vec![SlotEntry::Nothing; SLOT_ENTRIES_MAX + 1];
     let mut script = Script::new();
@@ -572,4 +573,30 @@ fn slots_that_no_reader_accepts_are_not_written() {
     assert_eq!(takeover.follower().end(), writer.end());
     takeover.begin_epoch([98; 16], 0, vec![SlotEntry::Nothing]).expect_err("no epoch begins");
     assert!(takeover.is_at_end());
+}
+
+/// The settings of the log bind the next slot: its maximum length, and what must not decrease.
+#[test]
+fn slots_that_the_settings_forbid_are_not_written() {
+    let mut script = Script::new();
+    let mut writer = script.lead(None).expect("a leader");
+    let lower = SlotSettings { slot_bytes_max: 64 << 10, ..SlotSettings::default() };
+    let log = LogId { kind: 1, id: 1 };
+    let records = |bytes| SlotEntry::Bytes { log, from: 0, bytes: vec![0; bytes] };
+    for (entry, is_valid) in [
+        (SlotEntry::Settings(lower), true),
+        (records(64 << 10), false),
+        (records(63 << 10), true),
+        (SlotEntry::Settings(SlotSettings { keep_micros: 1, ..lower }), false),
+        (SlotEntry::Settings(SlotSettings { derivation: 2, ..SlotSettings::default() }), true),
+        (records(64 << 10), true),
+    ] {
+        let proposed = writer.propose(script.uid(), 0, vec![entry]);
+        assert_eq!(proposed.is_ok(), is_valid, "{proposed:?}");
+        let step = script.act(|store, clock| writer.step(store, clock)).expect("an answer");
+        assert_eq!(matches!(step, WriteStep::Acknowledged(_)), is_valid, "{step:?}");
+    }
+    let mut takeover = candidate(None);
+    script.follow(&mut takeover).expect("the end");
+    assert_eq!(takeover.follower().chain(), writer.chain());
 }

@@ -12,8 +12,9 @@ use std::time::Duration;
 use umbel_env::{Clock, Objects};
 use umbel_sim::{ConditionMode, FaultRates, ObjectFault, ObjectSim, ObjectStoreMode, Random};
 use umbel_slots::{
-    ChainEnd, CollectionStep, FollowStep, Slot, SlotCollection, SlotEntry, SlotError, SlotFollower,
-    SlotIds, SlotSnapshot, SlotTakeover, SlotTimes, SlotWriter, TakeoverStep, WriteStep,
+    ChainEnd, ChainState, CollectionStep, FollowStep, Slot, SlotCollection, SlotEntry, SlotError,
+    SlotFollower, SlotIds, SlotSnapshot, SlotTakeover, SlotTimes, SlotWriter, TakeoverStep,
+    WriteStep,
 };
 
 const STORE: [u8; 16] = [7; 16];
@@ -61,7 +62,7 @@ struct Node {
     clock: NodeClock,
     role: Role,
     collection: SlotCollection,
-    disk: Option<ChainEnd>,
+    disk: Option<ChainState>,
     /// Events for which the process is stopped.
     stalled: u64,
 }
@@ -80,7 +81,7 @@ struct History {
 
 type Violation = String;
 
-fn takeover(times: SlotTimes, disk: Option<ChainEnd>) -> SlotTakeover {
+fn takeover(times: SlotTimes, disk: Option<ChainState>) -> SlotTakeover {
     SlotTakeover::new(STORE, times, "node", SlotFollower::new(STORE, times, disk))
 }
 
@@ -89,7 +90,7 @@ impl History {
         let sim = ObjectSim::new(seed);
         sim.keep_history(false);
         let ids = SlotIds { store: STORE, uid: [1; 16] };
-        let first = SlotSnapshot { ids, end: ChainEnd::default(), state: Vec::new() };
+        let first = SlotSnapshot { ids, chain: ChainState::default(), state: Vec::new() };
         sim.client(9).put(&first.name(), &first.encode()).expect("no fault yet");
         sim.set_mode(mode);
         let mut random = Random::new(seed);
@@ -157,7 +158,9 @@ impl History {
         let it = &mut self.nodes[node];
         let (objects, clock) = (&*it.objects, &it.clock);
         match &mut it.role {
-            Role::Down => it.role = Role::Following(Box::new(takeover(self.times, it.disk))),
+            Role::Down => {
+                it.role = Role::Following(Box::new(takeover(self.times, it.disk.clone())))
+            }
             Role::Following(takeover) if takeover.is_at_end() => {
                 let begins = SlotEntry::EpochBegins { host: "h".into(), port: node as u16 };
                 if choice >= 15 || !takeover.begin_epoch(uid, 0, vec![begins]).expect("valid") {
@@ -176,7 +179,8 @@ impl History {
             }
             Role::Leading(writer) if choice < 35 => {
                 let ids = SlotIds { store: STORE, uid };
-                let snapshot = SlotSnapshot { ids, end: writer.end(), state: Vec::new() };
+                let snapshot =
+                    SlotSnapshot { ids, chain: writer.chain().clone(), state: Vec::new() };
                 let _ = objects.put(&snapshot.name(), &snapshot.encode());
             }
             Role::Leading(writer) if !writer.is_busy() => {
@@ -191,7 +195,7 @@ impl History {
                     }
                     Some(WriteStep::Deposed) => {
                         let it = &mut self.nodes[node];
-                        it.role = Role::Following(Box::new(takeover(self.times, it.disk)));
+                        it.role = Role::Following(Box::new(takeover(self.times, it.disk.clone())));
                     }
                     _ => {}
                 }
@@ -209,7 +213,7 @@ impl History {
         match checked(node, step)? {
             Some(TakeoverStep::Followed(FollowStep::Applied(slot))) => self.report(node, &slot)?,
             Some(TakeoverStep::Followed(FollowStep::Restart(snapshot))) => {
-                let ChainEnd { number, uid, .. } = snapshot.end;
+                let ChainEnd { number, uid, .. } = snapshot.chain.end;
                 let known = self.reported.get(&number).map(|slot| slot.ids.uid);
                 if number > 0 && known != Some(uid) {
                     return Err(format!("node {node} begins from a wrong snapshot {number}"));
@@ -238,8 +242,8 @@ impl History {
             Role::Down => {}
             // Without a snapshot there is no state.
             Role::Following(takeover) if takeover.follower().end() == ChainEnd::default() => {}
-            Role::Following(takeover) => it.disk = Some(takeover.follower().end()),
-            Role::Leading(writer) => it.disk = Some(writer.end()),
+            Role::Following(takeover) => it.disk = Some(takeover.follower().chain().clone()),
+            Role::Leading(writer) => it.disk = Some(writer.chain().clone()),
         }
     }
 
@@ -250,7 +254,7 @@ impl History {
         self.sim.advance(Duration::from_secs(1));
         let mut ends = Vec::new();
         for node in 0..=NODES {
-            let disk = self.nodes.get(node).and_then(|it| it.disk);
+            let disk = self.nodes.get(node).and_then(|it| it.disk.clone());
             let (mut takeover, objects) =
                 (takeover(self.times, disk), self.sim.client(node as u64));
             let clock = self.sim.env().clock;
