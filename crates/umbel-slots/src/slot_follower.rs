@@ -9,6 +9,9 @@
 //! INVARIANT: a node with a state applies a slot only while the store has the last slot of this
 //! state, or an old snapshot that ends with this slot. Otherwise the objects are an older copy, or
 //! those of another log. Numbers alone prove nothing: each history has a slot with this number.
+//!
+//! INVARIANT: a node with a state loads only a snapshot of a later state of the same chain (C23).
+//! Otherwise it would drop slots that a leader acknowledged.
 
 use umbel_env::{Clock, ObjectName, Objects};
 
@@ -24,6 +27,10 @@ use crate::slot_snapshot::{
 /// Remedy for objects that are not those of the node's state.
 const OTHER_OBJECTS_REMEDY: &str =
     "check the prefix; if the objects are right, start this node with an empty directory";
+/// Remedy for objects that lack slots of this node.
+const OTHER_BRANCH_REMEDY: &str = "the objects are an older copy, or those of another branch, and \
+     can lack slots that were acknowledged; check the prefix; if the objects are right, keep the \
+     directory of this node and start it with an empty one";
 
 /// A node that applies the slots of others in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -204,6 +211,11 @@ impl SlotFollower {
             let remedy = "move it away, and nodes begin from the snapshot before it";
             unreadable(objects, &name, error, remedy)
         })?;
+        if self.has_state {
+            snapshot.chain.check_continues(&self.chain).map_err(|reason| {
+                damaged(objects, &name, format!("{reason}; {OTHER_BRANCH_REMEDY}"))
+            })?;
+        }
         self.chain = snapshot.chain.clone();
         self.has_state = true;
         self.phase = Phase::Reading { listed };

@@ -1,6 +1,8 @@
 //! Tests of the replicated log.
 
 mod suite {
+    mod bucket_exploration;
+    mod bucket_histories;
     mod event_exploration;
     mod exploration;
     mod explored_events;
