@@ -284,7 +284,9 @@ impl SlotEntry {
             | SlotEntry::Resigned => true,
         };
         let noun = self.noun();
-        is_valid.then_some(()).ok_or_else(|| format!("the numbers of its {noun} are impossible"))
+        is_valid
+            .then_some(())
+            .ok_or_else(|| format!("its {noun} has an impossible number or length"))
     }
 
     fn noun(&self) -> &'static str {
