@@ -59,7 +59,7 @@ impl ChainEnd {
     }
 }
 
-/// What a node knows of the chain. It is a function of the slots up to its end.
+/// Knowledge of a node about the chain. It is a function of the slots up to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ChainState {
     /// The last slot.

@@ -4,8 +4,9 @@ use umbel_env::{Clock, Creation, Objects};
 
 use crate::chain::{ChainEnd, ChainState};
 use crate::slot_error::{SlotError, SlotResult};
-use crate::slot_format::{SLOT_BYTES_MAX, Slot, slot_name};
+use crate::slot_format::{Slot, slot_name};
 use crate::slot_requests::{Timed, read_whole, timed};
+use crate::slot_settings::SLOT_BYTES_MAX;
 
 /// A slot that is created. Every answer but *created* with a time is unknown: the number is read.
 /// Missing, the same bytes are sent again, since an earlier request can still take effect.

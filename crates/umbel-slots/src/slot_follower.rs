@@ -18,8 +18,9 @@ use umbel_env::{Clock, ObjectName, Objects};
 use crate::chain::{ChainEnd, ChainState};
 use crate::freshness::{Contact, SlotTimes, micros};
 use crate::slot_error::{SlotError, SlotResult};
-use crate::slot_format::{SLOT_BYTES_MAX, Slot, slot_name};
+use crate::slot_format::{Slot, slot_name};
 use crate::slot_requests::{Timed, damaged, list, read_whole, unreadable};
+use crate::slot_settings::SLOT_BYTES_MAX;
 use crate::slot_snapshot::{
     SNAPSHOT_BYTES_MAX, SNAPSHOT_PREFIX, SlotSnapshot, parse_snapshot_name,
 };

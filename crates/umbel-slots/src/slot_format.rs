@@ -10,8 +10,6 @@ use crate::object_frame::{NUMBER_LIMIT, ObjectFrame};
 use crate::slot_entry::{HOST_BYTES_MAX, SlotEntry};
 
 const FRAME: ObjectFrame = ObjectFrame { magic: *b"UmbelSlt", noun: "slot", offset: 0 };
-/// Maximum bytes of a slot: 16 MiB of records, or one record, and the rest.
-pub const SLOT_BYTES_MAX: u64 = 80 << 20;
 /// Maximum number of entries of a slot. It bounds the memory of a decoded slot.
 pub const SLOT_ENTRIES_MAX: usize = 4096;
 /// Prefix of the names of slots.

@@ -4,8 +4,9 @@ use umbel_base::{Decoder, varint};
 
 use crate::decode_error::DecodeError;
 use crate::object_frame::SLOT_FORMAT;
-use crate::slot_format::SLOT_BYTES_MAX;
 
+/// Maximum bytes of a slot: 16 MiB of records, or one record, and the rest.
+pub const SLOT_BYTES_MAX: u64 = 80 << 20;
 /// Version of the derivation of views, heads and retention in a new log.
 const FIRST_DERIVATION: u64 = 1;
 /// Least value of [`SlotSettings::slot_bytes_max`]. Each slot without records fits.

@@ -125,7 +125,7 @@ impl<'a> AppendedLines<'a> {
         AppendedLines { name, last: 0, is_cut: false, skipped: 0 }
     }
 
-    /// What was done with the lines up to the last submitted one.
+    /// Fate of the lines up to the last submitted one.
     fn outcome(self) -> &'static str {
         match self.skipped {
             0 => "were appended",
