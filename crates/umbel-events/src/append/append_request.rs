@@ -127,7 +127,7 @@ impl<'a> AppendRequest<'a> {
             fingerprint = mix(fingerprint, append.events.len() as u64);
             for event in append.events {
                 let id = u128::from_le_bytes(event.id.0);
-                fingerprint = mix(fingerprint, (id ^ (id >> 64)) as u64);
+                fingerprint = mix(mix(fingerprint, id as u64), (id >> 64) as u64);
                 for field in [event.kind.as_bytes(), event.data, event.metadata] {
                     fingerprint = mix(fingerprint, field.len() as u64);
                 }
