@@ -201,7 +201,7 @@ fn wait_for_the_limit_ends_a_second_after_the_last_writes() {
 #[test]
 fn gap_between_positions_is_no_work_of_writers() {
     let fixture = Fixture::new(33);
-    let options = StoreOptions { chunk_bytes: 64 << 20, ..options_in(&fixture.env) };
+    let options = StoreOptions { chunk_bytes: 32 << 20, ..options_in(&fixture.env) };
     let store = Store::open("/large-chunks", options).expect("a new store");
     append_large(&store, "a", 0, 100);
     let backup = store.object_backup(fixture.client(), backup_options()).expect("opened");
