@@ -11,7 +11,8 @@ const SPARE_GROUPS_MAX: usize = 4;
 /// Consecutive appends that are in the log but not in the index.
 #[derive(Debug, Default)]
 pub struct QueuedAppends {
-    /// The log must be durable below this position before the last append becomes visible.
+    /// Position after the last record. The log must be durable below this position before the last
+    /// append becomes visible.
     pub end: u64,
     /// Position of the last event of these appends.
     pub position: u64,
@@ -90,13 +91,14 @@ impl IndexQueue {
         places.zip(self.open_group.changes.changes_from(first.change))
     }
 
-    /// Returns every group; the groups stay in the queue.
-    pub fn take_groups(&mut self) -> Vec<Arc<QueuedAppends>> {
+    /// Returns the groups that end at or before the position `end`; the groups stay in the queue.
+    pub fn take_groups(&mut self, end: u64) -> Vec<Arc<QueuedAppends>> {
         if !self.open_group.changes.is_empty() {
             let next = self.spare.pop().unwrap_or_default();
             self.taken.push_back(Arc::new(std::mem::replace(&mut self.open_group, next)));
         }
-        self.taken.iter().cloned().collect()
+        let count = self.taken.partition_point(|group| group.end <= end);
+        self.taken.iter().take(count).cloned().collect()
     }
 
     /// Removes the first groups of the queue after they were indexed.

@@ -172,7 +172,7 @@ mod tests {
                 ahead.head(queue, 7, stream).map(|head| head.last_position)
             };
             append(&mut ahead, &mut queue, (7, order[0]), 96);
-            let first = queue.take_groups();
+            let first = queue.take_groups(u64::MAX);
             append(&mut ahead, &mut queue, (7, order[1]), 104);
             append(&mut ahead, &mut queue, (9, "c"), 112);
             assert_eq!(at(&ahead, &queue, order[0]), Some(96));
@@ -184,14 +184,14 @@ mod tests {
             // The first stream returns, and both continue.
             append(&mut ahead, &mut queue, (7, order[0]), 120);
             append(&mut ahead, &mut queue, (7, order[1]), 128);
-            let second = queue.take_groups();
+            let second = queue.take_groups(u64::MAX);
             append(&mut ahead, &mut queue, (7, order[0]), 136);
             assert_eq!(at(&ahead, &queue, order[0]), Some(136));
             assert_eq!(at(&ahead, &queue, order[1]), Some(128));
             forget(&mut ahead, &mut queue, second);
             assert_eq!(at(&ahead, &queue, order[0]), Some(136));
             assert_eq!(at(&ahead, &queue, order[1]), None);
-            let third = queue.take_groups();
+            let third = queue.take_groups(u64::MAX);
             forget(&mut ahead, &mut queue, third);
             assert!(ahead.by_hash.is_empty() && queue.is_empty());
             assert_eq!(at(&ahead, &queue, order[0]), None);
@@ -217,7 +217,7 @@ mod tests {
             change.finish(head(96), number == 0);
             ahead.record_open_changes(&queue, first);
             if number % 100 == 99 {
-                queue.take_groups();
+                queue.take_groups(u64::MAX);
             }
         }
         let before = queue.looked_up.get();
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(ahead.position(&queue, 7, "b", 3), None);
         let looked_up = queue.looked_up.get() - before;
         assert!(looked_up <= 13 * (last + 2), "{looked_up} changes for {last} events");
-        let done = queue.take_groups();
+        let done = queue.take_groups(u64::MAX);
         forget(&mut ahead, &mut queue, done);
         assert_eq!(ahead.position(&queue, 7, "a", 0), None);
         assert!(ahead.by_hash.is_empty() && queue.is_empty());

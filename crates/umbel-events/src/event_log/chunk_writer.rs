@@ -142,14 +142,14 @@ impl ChunkWriter {
     }
 
     /// Appends the frames that were made for [`ChunkWriter::append_start`]. The last frame begins
-    /// at the offset `last_event`.
-    pub fn append(&mut self, position: u64, payload: &[u8], last_event: u64) -> Result<()> {
+    /// at the offset `last_event`. Returns the position after the record.
+    pub fn append(&mut self, position: u64, payload: &[u8], last_event: u64) -> Result<u64> {
         let Some(active) = &mut self.active else {
             return Err(Error::invalid("internal: no active chunk to append to"));
         };
         let appended = active.writer.append(position, &[payload])?;
         active.last_event = last_event;
         active.chunk.set_end(appended.end, last_event);
-        Ok(())
+        Ok(active.chunk.start + appended.end)
     }
 }

@@ -6,6 +6,7 @@ use umbel_base::Result;
 use crate::event_log::EventLog;
 use crate::index::index_changes::StreamChange;
 use crate::index::index_marker::MarkerEncoder;
+use crate::visibility::visible_position::CommitPermit;
 
 use super::{Index, event_key};
 
@@ -35,9 +36,14 @@ impl IndexBatch {
         batch.put(&index.heads, change.stream.as_bytes(), head);
     }
 
-    /// Commits the batch; from then on the index holds all of the log up to `position`. Where the
-    /// store is open for reading only, the changes stay in memory.
-    pub fn commit(&mut self, index: &Index, (log, position): (&EventLog, u64)) -> Result<()> {
+    /// Commits the batch; from then on the index holds all of the log up to `position`, which the
+    /// permit covers. Where the store is open for reading only, the changes stay in memory.
+    pub fn commit(
+        &mut self,
+        index: &Index,
+        _permit: &CommitPermit,
+        (log, position): (&EventLog, u64),
+    ) -> Result<()> {
         let IndexBatch { batch, markers, .. } = self;
         if index.read_only {
             return batch.replay();

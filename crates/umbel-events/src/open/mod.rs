@@ -17,7 +17,7 @@ use umbel_log::{ExpectedEnd, HEADER_BYTES, Seal};
 use crate::append::ack_callbacks::AckCallbacks;
 use crate::append::append_plan;
 use crate::append::appender::Appender;
-use crate::append::index_commit;
+use crate::append::index_commit::IndexCommit;
 use crate::append::recent_event_ids::RecentEventIds;
 use crate::event_log::EventLog;
 use crate::event_log::chunk_manifest::{
@@ -480,8 +480,9 @@ pub fn catch_up(parts: &StoreComponents) -> Result<CatchUp> {
         true => through,
         false => through.min(parts.existence.covered_position()),
     };
+    let commit = IndexCommit::begin(parts);
     if through >= last {
-        parts.visible.advance(last, std::iter::empty());
+        commit.finish(last, std::iter::empty());
         return Ok(CatchUp { next_created: created, events: 0 });
     }
     let mut events = 0;
@@ -497,7 +498,7 @@ pub fn catch_up(parts: &StoreComponents) -> Result<CatchUp> {
     let (mut gaps, mut before) = (RemovedViewEntries::new(parts), through);
     while let Some(position) = next {
         if gaps.has_run_before(parts, position)? {
-            apply_changes(parts, &mut changes, (streams_through, before))?;
+            apply_changes(&commit, parts, &mut changes, (streams_through, before))?;
             heads.clear();
             gaps.apply_before(parts, position)?;
         }
@@ -514,12 +515,12 @@ pub fn catch_up(parts: &StoreComponents) -> Result<CatchUp> {
         let step = frame.next_distance();
         next = cursor.next_position(position, step)?;
         if changes.len() >= CATCH_UP_EVENTS || next.is_none() {
-            apply_changes(parts, &mut changes, (streams_through, position))?;
+            apply_changes(&commit, parts, &mut changes, (streams_through, position))?;
             heads.clear();
         }
     }
     gaps.apply_before(parts, u64::MAX)?;
-    parts.visible.advance(last, std::iter::empty());
+    commit.finish(last, std::iter::empty());
     Ok(CatchUp { next_created: created, events })
 }
 
@@ -532,15 +533,16 @@ fn replayed_head(heads: &HashMap<String, StreamHead>, stream: &str) -> Option<St
 /// Applies changes to the index, which already has the streams up to the first position. Afterwards
 /// the index has everything up to the second position.
 fn apply_changes(
+    commit: &IndexCommit<'_>,
     parts: &StoreComponents,
     changes: &mut IndexChanges,
     (held, position): (u64, u64),
 ) -> Result<()> {
     if position > held && !changes.is_empty() {
         let mut batch = IndexBatch::new(&parts.index);
-        index_commit::commit_changes(parts, &mut batch, changes.iter(), position)?;
+        commit.commit_changes(&mut batch, changes.iter(), position)?;
     } else {
-        index_commit::update_views_and_filter(parts, changes.iter());
+        commit.update_views_and_filter(changes.iter());
     }
     changes.clear();
     if parts.read_only {

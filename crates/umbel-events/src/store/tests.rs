@@ -47,7 +47,7 @@ fn close_waits_for_indexing_thread() {
     // A thread is indexing, and has synced the appends that it found in the queue.
     let driver = shared.index_lock.lock().ignore_poison();
     let queue = match &mut *shared.appender.lock().ignore_poison() {
-        Some(appender) => appender.queue.take_groups(),
+        Some(appender) => appender.queue.take_groups(u64::MAX),
         None => panic!("the store is open"),
     };
     shared.sync_log().expect("durable");
@@ -62,7 +62,11 @@ fn close_waits_for_indexing_thread() {
     for change in queue.iter().flat_map(|queued| queued.changes.iter()) {
         batch.add(&shared.index, &change);
     }
-    let put = batch.commit(&shared.index, (&shared.log, queue[0].position));
+    let put = batch.commit(
+        &shared.index,
+        &shared.visible.begin_commit(),
+        (&shared.log, queue[0].position),
+    );
     drop(driver);
     assert!(early.is_err(), "the close did not wait for the indexing thread: {early:?}, {put:?}");
     put.expect("in the index");

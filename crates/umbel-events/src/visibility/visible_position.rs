@@ -2,7 +2,8 @@
 //! visible events.
 //!
 //! INVARIANT: an event is visible only once it is acknowledged at the store's durability level, and
-//! every event before it is visible then, too.
+//! every event before it is visible then, too. Only
+//! `IndexCommit` advances the position.
 
 use std::cell::Cell;
 use std::ptr;
@@ -28,6 +29,23 @@ pub struct VisiblePosition {
     /// Whether no more events will become visible.
     has_ended: AtomicBool,
     registry: Arc<WatchRegistry>,
+}
+
+/// Permission to commit a part of the log to the index, and to make this part visible. Only
+/// [`VisiblePosition::begin_commit`] creates one.
+#[derive(Debug)]
+#[must_use = "a part of the log is visible only once its commit has ended"]
+pub struct CommitPermit {
+    /// Position before which the records of the part end.
+    end: u64,
+}
+
+impl CommitPermit {
+    /// Position before which the records of the part end.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
 }
 
 /// Wakes its waiter once when more events are visible, unless the watch is dropped before.
@@ -62,13 +80,22 @@ impl VisiblePosition {
         self.appended.fetch_add(events as u64, Ordering::Relaxed);
     }
 
+    /// Returns the permission to commit the next part of the log to the index.
+    ///
+    /// REQUIRES: one thread commits at a time.
+    #[inline]
+    pub fn begin_commit(&self) -> CommitPermit {
+        CommitPermit { end: u64::MAX }
+    }
+
     /// Makes events up to `position` visible. `streams` are the hashes of the streams' names. The
     /// caller must then call [`VisiblePosition::notify`], which wakes the waiters for these
     /// streams.
     ///
-    /// REQUIRES: the events are in the index.
+    /// REQUIRES: the events are in the index, and `permit` covers them.
     #[inline]
-    pub fn advance(&self, position: u64, streams: impl Iterator<Item = u64>) {
+    pub fn advance(&self, permit: CommitPermit, position: u64, streams: impl Iterator<Item = u64>) {
+        debug_assert!(position < permit.end, "beyond the permitted part");
         self.position.fetch_max(position, Ordering::SeqCst);
         self.registry.take_ready(position, streams);
     }
@@ -177,13 +204,13 @@ mod tests {
         let answering = move || {
             for round in 0..ROUNDS {
                 wait(&others.0, Some(7), round);
-                others.1.advance(round + 1, [9].into_iter());
+                others.1.advance(others.1.begin_commit(), round + 1, [9].into_iter());
                 others.1.notify();
             }
         };
         let thread = Env::system().threads.spawn("answer", Box::new(answering)).expect("a thread");
         for round in 0..ROUNDS {
-            pair.0.advance(round + 1, [3, 7].into_iter());
+            pair.0.advance(pair.0.begin_commit(), round + 1, [3, 7].into_iter());
             pair.0.notify();
             wait(&pair.1, None, round);
         }
@@ -193,7 +220,7 @@ mod tests {
     #[test]
     fn wait_ends_at_timeout_or_close() {
         let visible = Arc::new(VisiblePosition::default());
-        visible.advance(5, std::iter::empty());
+        visible.advance(visible.begin_commit(), 5, std::iter::empty());
         assert_eq!(visible.wait_past(4, WAIT_TIMEOUT), 5);
         assert_eq!(visible.wait_past(5, Duration::ZERO), 5);
         let (sender, called) = mpsc::channel();
@@ -249,7 +276,7 @@ mod tests {
     fn reregistering_callback_is_called_once_after_close() {
         let (visible, (calls, called)) = (Arc::new(VisiblePosition::default()), mpsc::channel());
         let _watch = watch_again(&visible, &calls);
-        visible.advance(3, std::iter::empty());
+        visible.advance(visible.begin_commit(), 3, std::iter::empty());
         visible.notify();
         visible.close();
         assert_eq!(called.try_iter().collect::<Vec<_>>(), [3, 3]);

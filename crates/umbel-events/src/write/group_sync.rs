@@ -5,7 +5,7 @@
 use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
-use crate::append::index_commit;
+use crate::append::index_commit::IndexCommit;
 use crate::index::index_batch::IndexBatch;
 use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
@@ -38,19 +38,20 @@ impl StoreInner {
                 None => Err(umbel::Error::Closed.into()),
             };
         }
+        let commit = IndexCommit::begin(self);
         let queue = match &mut *self.appender.lock().ignore_poison() {
-            Some(appender) => appender.queue.take_groups(),
+            Some(appender) => appender.queue.take_groups(commit.end()),
             None => return Err(umbel::Error::Closed.into()),
         };
         let Some(last) = queue.last() else { return Ok(()) };
         self.sync_log_through(last.end)?;
         let mut batch = IndexBatch::new(&self.index);
         let changes = || queue.iter().flat_map(|queued| queued.changes.iter());
-        index_commit::commit_changes(self, &mut batch, changes(), last.position)?;
+        commit.commit_changes(&mut batch, changes(), last.position)?;
         if let Some(appender) = &mut *self.appender.lock().ignore_poison() {
             appender.pending_heads.remove_indexed(&mut appender.queue, &queue);
         }
-        self.visible.advance(last.position, changes().map(|change| change.hash));
+        commit.finish(last.position, changes().map(|change| change.hash));
         if let Some(appender) = &mut *self.appender.lock().ignore_poison() {
             appender.queue.reuse_groups(queue);
         }

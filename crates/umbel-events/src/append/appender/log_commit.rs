@@ -3,7 +3,7 @@
 
 use crate::append::append_plan::{self, AppendPlan};
 use crate::append::append_request::{self, WriteResult};
-use crate::append::index_commit;
+use crate::append::index_commit::IndexCommit;
 use crate::append::index_queue::{QueuePosition, QueuedAppends};
 use crate::event_log::AppendStart;
 use crate::event_log::event_format;
@@ -125,12 +125,11 @@ impl Appender {
         let made = (&mut *changes, &mut self.positions);
         let last_event =
             append_plan::encode_plans(&mut self.buffer, made, plans, beginning, created);
-        let end = position + self.buffer.len() as u64;
         let appended = self.chunk_writer.append(position, &self.buffer, last_event);
         if appended.is_err() {
             changes.roll_back(before);
         }
-        appended?;
+        let end = appended?;
         self.last_created = created;
         parts.clock().note_created(created);
         self.recent_ids.begin_append(position);
@@ -165,7 +164,7 @@ impl Appender {
     /// Indexes an append at once, or queues the append if the index cannot take it.
     fn index_now(&mut self, parts: &StoreComponents, end: u64, position: u64) -> Result<()> {
         let mut changes = std::mem::take(&mut self.changes);
-        let applied = self.apply(parts, changes.iter(), position);
+        let applied = self.apply(parts, changes.iter(), (end, position));
         if applied.is_ok() {
             changes.clear();
             self.changes = changes;
@@ -195,28 +194,30 @@ impl Appender {
         }
     }
 
+    /// Indexes the appends up to the last of their records, which has this end and whose last event
+    /// has this position.
     fn apply<'a>(
         &mut self,
         parts: &StoreComponents,
         changes: impl Iterator<Item = StreamChange<'a>> + Clone,
-        position: u64,
+        (end, position): (u64, u64),
     ) -> Result<()> {
-        let committed =
-            index_commit::commit_changes(parts, &mut self.batch, changes.clone(), position);
+        let commit = IndexCommit::begin_through(parts, end)?;
+        let committed = commit.commit_changes(&mut self.batch, changes.clone(), position);
         if committed.is_err() {
             self.batch = IndexBatch::new(&parts.index);
         }
         committed?;
-        parts.visible.advance(position, changes.map(|change| change.hash));
+        commit.finish(position, changes.map(|change| change.hash));
         Ok(())
     }
 
     /// Indexes the queued appends.
     pub fn apply_queue(&mut self, parts: &StoreComponents) -> Result<()> {
-        let queue = self.queue.take_groups();
+        let queue = self.queue.take_groups(u64::MAX);
         let Some(last) = queue.last() else { return Ok(()) };
         let changes = queue.iter().flat_map(|queued| queued.changes.iter());
-        self.apply(parts, changes, last.position)?;
+        self.apply(parts, changes, (last.end, last.position))?;
         self.pending_heads.remove_indexed(&mut self.queue, &queue);
         self.queue.reuse_groups(queue);
         Ok(())
