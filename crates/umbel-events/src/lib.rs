@@ -57,6 +57,8 @@ pub use crate::backup::backup_verify::{BackupVerifyReport, is_backup, verify_bac
 pub use crate::backup::copy_cancellation::CopyCancellation;
 pub use crate::backup::copy_rate_limit::{CopyOptions, CopyProgress};
 pub use crate::backup::restore::{RestoreReport, restore};
+#[doc(hidden)]
+pub use crate::event_log::chunk_bytes::ChunkBytes;
 pub use crate::event_log::log_bytes::LogBytes;
 pub use crate::index::stream_existence::{ExistenceSize, ExistenceStats};
 pub use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
@@ -85,6 +87,8 @@ pub use crate::read::read_item::ReadItem;
 pub use crate::read::scan_planner::FilterStrategy;
 pub use crate::read::stream_reader::{StreamItem, StreamReader};
 pub use crate::read::view_reader::{ViewEvent, ViewItem, ViewReader, ViewState};
+#[doc(hidden)]
+pub use crate::store::log_replication::{LogReplication, SlotRecords};
 pub use crate::store::store_stats::Stats;
 pub use crate::types::crash_recovery::CrashRecovery;
 pub use crate::types::error::{Error, Result};
@@ -114,6 +118,8 @@ pub use umbel::{Durability, MemoryBudget, MemoryBudgetStats};
 pub use umbel_backup::{
     BackupErrorKind as ObjectBackupErrorKind, ObjectRequestOptions, RetentionOptions,
 };
+#[doc(hidden)]
+pub use umbel_slots::LogPoint;
 pub use verify::VerifyReport;
 
 /// Decodes a chunk manifest and, where it is well formed, encodes it again. For fuzzing only.

@@ -17,7 +17,7 @@ use crate::append::appender::Appender;
 use crate::primitives::exclusive_task::ExclusiveTask;
 use crate::store_components::StoreComponents;
 use crate::types::crash_recovery::CrashRecovery;
-use crate::types::error::Result;
+use crate::types::error::{Error, Result};
 
 /// State that all handles of a store share.
 #[derive(Debug)]
@@ -60,12 +60,29 @@ impl StoreInner {
         DirectoryStats::new(&*self.env.files, &self.folder, instance)
     }
 
-    /// Indexes everything that was appended before the call, and makes the index durable.
+    /// Indexes everything that was appended before the call, and makes the index durable. A leader
+    /// first waits until the slots have it.
     pub fn flush_index(&self) -> Result<()> {
         self.check_writable()?;
-        if let Some(last) = self.log.last_position() {
-            self.apply_through(last)?;
+        match self.log.last_position() {
+            Some(last) if self.visible.gate.check_leads().is_ok() => {
+                self.apply_through(last).map_err(Error::without_append)?;
+            }
+            _ => {}
         }
+        self.flush_visible()
+    }
+
+    /// Makes the index durable as it is. In a store on one machine, indexes everything first.
+    pub fn flush_without_slots(&self) -> Result<()> {
+        match self.visible.gate.as_replicated() {
+            None => self.flush_index(),
+            Some(_) => self.flush_visible(),
+        }
+    }
+
+    /// Makes the index durable as it is.
+    fn flush_visible(&self) -> Result<()> {
         // Before the lock, because a callback may append and need it.
         self.callbacks.run_visible(&self.components);
         let _flusher = self.flush_lock.lock().ignore_poison();

@@ -101,6 +101,16 @@ impl StoreComponents {
         }
     }
 
+    /// Returns an error in a replicated store, which does not support this operation yet.
+    pub fn check_not_replicated(&self, operation: &str) -> Result<()> {
+        match self.visible.gate.as_replicated() {
+            None => Ok(()),
+            Some(_) => Err(Error::invalid(format!(
+                "a replicated event store does not support {operation} yet"
+            ))),
+        }
+    }
+
     /// A random event id.
     pub fn new_id(&self) -> Result<EventId> {
         Ok(EventId::from_random(self.env.entropy.id()?))

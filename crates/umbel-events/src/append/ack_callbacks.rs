@@ -36,8 +36,11 @@ impl AckCallbacks {
     }
 
     /// Calls the callbacks whose position is visible, in log order. Calls all callbacks once a
-    /// fatal error has stopped writes.
+    /// fatal error has stopped writes, or the gate of a replicated store has ended.
     pub fn run_visible(&self, parts: &StoreComponents) {
+        if parts.visible.gate.has_ended() {
+            return self.call_through(parts, u64::MAX, Some(&Error::AppendAmbiguous));
+        }
         match parts.check_writable() {
             Ok(()) => self.call_through(parts, parts.visible.position(), None),
             Err(error) => self.call_through(parts, u64::MAX, Some(&error)),

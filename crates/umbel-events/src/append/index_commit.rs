@@ -8,7 +8,7 @@ use crate::index::index_batch::IndexBatch;
 use crate::index::index_changes::StreamChange;
 use crate::store_components::StoreComponents;
 use crate::types::error::{Error, Result};
-use crate::visibility::visible_position::CommitPermit;
+use crate::visibility::index_gate::CommitPermit;
 
 /// Commit of a part of the log to the index. Its events are visible once it has finished.
 #[derive(Debug)]
@@ -23,9 +23,12 @@ impl<'a> IndexCommit<'a> {
     ///
     /// REQUIRES: one thread commits at a time, and the log has the store's durability up to where
     /// the thread commits.
+    ///
+    /// # Errors
+    /// [`Error::AppendAmbiguous`] after the end of the gate.
     #[inline]
-    pub fn begin(parts: &'a StoreComponents) -> IndexCommit<'a> {
-        IndexCommit { parts, permit: parts.visible.begin_commit() }
+    pub fn begin(parts: &'a StoreComponents) -> Result<IndexCommit<'a>> {
+        Ok(IndexCommit { parts, permit: parts.visible.gate.begin_commit()? })
     }
 
     /// Begins a commit of the records that end at or before `end`.
@@ -33,10 +36,10 @@ impl<'a> IndexCommit<'a> {
     /// REQUIRES: as for [`IndexCommit::begin`].
     ///
     /// # Errors
-    /// An error where the index may not have all of them.
+    /// An error where the index may not have all of them, and those of [`IndexCommit::begin`].
     #[inline]
     pub fn begin_through(parts: &'a StoreComponents, end: u64) -> Result<IndexCommit<'a>> {
-        let commit = IndexCommit::begin(parts);
+        let commit = IndexCommit::begin(parts)?;
         match end <= commit.end() {
             true => Ok(commit),
             false => Err(beyond_permit_error(end)),
@@ -91,10 +94,14 @@ impl<'a> IndexCommit<'a> {
     /// The caller must then call
     /// [`VisiblePosition::notify`](crate::visibility::visible_position::VisiblePosition::notify).
     ///
-    /// REQUIRES: the index has these events.
+    /// REQUIRES: the index has all events of the permitted part, or those up to a record's end in
+    /// a store on one machine.
+    ///
+    /// # Errors
+    /// [`Error::AppendAmbiguous`] after the end of the gate; nothing becomes visible then.
     #[inline]
-    pub fn finish(self, position: u64, streams: impl Iterator<Item = u64>) {
-        self.parts.visible.advance(self.permit, position, streams);
+    pub fn finish(self, position: u64, streams: impl Iterator<Item = u64>) -> Result<()> {
+        self.parts.visible.advance(self.permit, position, streams)
     }
 }
 

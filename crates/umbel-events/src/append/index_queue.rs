@@ -91,12 +91,17 @@ impl IndexQueue {
         places.zip(self.open_group.changes.changes_from(first.change))
     }
 
-    /// Returns the groups that end at or before the position `end`; the groups stay in the queue.
-    pub fn take_groups(&mut self, end: u64) -> Vec<Arc<QueuedAppends>> {
+    /// Ends the open group: the next append begins another one.
+    pub fn end_group(&mut self) {
         if !self.open_group.changes.is_empty() {
             let next = self.spare.pop().unwrap_or_default();
             self.taken.push_back(Arc::new(std::mem::replace(&mut self.open_group, next)));
         }
+    }
+
+    /// Returns the groups that end at or before the position `end`; the groups stay in the queue.
+    pub fn take_groups(&mut self, end: u64) -> Vec<Arc<QueuedAppends>> {
+        self.end_group();
         let count = self.taken.partition_point(|group| group.end <= end);
         self.taken.iter().take(count).cloned().collect()
     }

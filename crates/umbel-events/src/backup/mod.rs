@@ -85,6 +85,7 @@ pub fn backup(
     options: CopyOptions<'_>,
 ) -> Result<BackupReport> {
     shared.check_open()?;
+    shared.check_not_replicated("backups")?;
     options.cancellation.check()?;
     check_path("the backup", target)?;
     let target = &*shared.outer_env.files.absolute(target)?;

@@ -33,6 +33,7 @@ mod log_cursor;
 mod log_lineage;
 
 pub mod chunk;
+pub mod chunk_bytes;
 pub mod chunk_manifest;
 pub mod chunk_scan;
 pub mod clock_epochs;

@@ -6,7 +6,7 @@ use umbel_base::Result;
 use crate::event_log::EventLog;
 use crate::index::index_changes::StreamChange;
 use crate::index::index_marker::MarkerEncoder;
-use crate::visibility::visible_position::CommitPermit;
+use crate::visibility::index_gate::CommitPermit;
 
 use super::{Index, event_key};
 

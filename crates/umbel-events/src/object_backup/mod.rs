@@ -167,6 +167,7 @@ impl ObjectBackup {
         options: ObjectBackupOptions,
     ) -> ObjectBackupResult<ObjectBackup> {
         shared.check_open()?;
+        shared.check_not_replicated("backups")?;
         let requests = ObjectRequests::new(&shared.outer_env, objects, options.requests.clone());
         requests.give_way_to(Arc::new(Appends::new(shared)));
         let (seed, instance) = {

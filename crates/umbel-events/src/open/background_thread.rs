@@ -62,7 +62,7 @@ fn run(shared: &Weak<StoreInner>) {
         if wanted.index_queue {
             let last = shared.log.last_position().unwrap_or(0);
             if shared.has_queued_appends()
-                && let Err(error) = shared.apply_through(last)
+                && let Err(error) = shared.apply_without_slots(last)
             {
                 shared.callbacks.fail(&shared.components, last, &error);
             } else {
@@ -76,7 +76,7 @@ fn run(shared: &Weak<StoreInner>) {
             let _ = shared.log.prepare_chunk(0, false);
         }
         if wanted.flush {
-            let _ = shared.damage.record(shared.flush_index());
+            let _ = shared.damage.record(shared.flush_without_slots());
         }
         // One step at a time: an append may need the thread meanwhile.
         if wanted.flush || wanted.existence_step || is_quiet {

@@ -45,6 +45,7 @@ use crate::types::nested_store_check::check_not_nested;
 use crate::types::store_options::StoreOptions;
 use crate::types::stream_metadata::RetentionRules;
 use crate::types::stream_names;
+use crate::visibility::index_gate::IndexGate;
 use crate::visibility::visible_position::VisiblePosition;
 
 pub mod accept_clock;
@@ -63,8 +64,8 @@ const TORN_BLOCK_BYTES: usize = 1 << 16;
 /// Number of events that the catch-up indexes at a time.
 const CATCH_UP_EVENTS: usize = 4096;
 
-/// Opens the store in a folder.
-pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
+/// Opens the store in a folder. `gate` decides how much of its log exists.
+pub fn open(folder: &Path, options: StoreOptions, gate: IndexGate) -> Result<Arc<StoreInner>> {
     check_path("the event store", folder)?;
     options.validate()?;
     let outside = &options.env;
@@ -111,7 +112,7 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
         log,
         index,
         existence,
-        visible: VisiblePosition::default(),
+        visible: VisiblePosition::new(gate),
         background: BackgroundSignal::default(),
         damage: DamageCount::default(),
         fatal_error: failed,
@@ -121,13 +122,13 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
         env,
         outer_env: options.env.clone(),
     };
-    let CatchUp { next_created: last_created, events } = catch_up(&parts)?;
+    let CatchUp { next_created: last_created, events, last } = catch_up(&parts)?;
     let crash_recovery = chunks.map(|work| work.complete(events, start, &*parts.env.clock));
     start_clock(&parts, ClockEvidence { last_created, mark }, options.accept_clock);
     parts.log.clock.get_or_init(|| Arc::clone(parts.clock()));
     index_cleanup::remove_orphan_files(&parts)?;
     index_cleanup::finish_interrupted(&parts)?;
-    let window = load_recent_ids(&parts, HashSecret::from_seed(seed))?;
+    let window = load_recent_ids(&parts, last, HashSecret::from_seed(seed))?;
     let shared = build_inner(parts, window, last_created, crash_recovery);
     if options.background_threads > 0 {
         background_thread::start(&shared)?;
@@ -454,23 +455,48 @@ pub struct CatchUp {
     pub next_created: u64,
     /// Number of events that the index, or the filter of stream names, lacked.
     pub events: u64,
+    /// Position of the last event that the index has; `None` without events.
+    pub last: Option<u64>,
 }
 
-/// Indexes the events that the index lacks.
+/// Position of the last event that the gate permits to index; `None` without events.
+fn last_permitted(parts: &StoreComponents) -> Result<Option<u64>> {
+    let Some(gate) = parts.visible.gate.as_replicated() else {
+        return Ok(parts.log.last_position());
+    };
+    let in_slots = gate.in_slots().offset;
+    let mut cursor = parts.log.cursor();
+    let last = cursor.seek_before(in_slots)?;
+    let end = match last {
+        Some(last) => {
+            let frame = cursor.event_at(last)?;
+            frame.meta.ends_append.then_some(last + frame.bytes as u64)
+        }
+        None => Some(0),
+    };
+    if end == Some(in_slots) {
+        return Ok(last);
+    }
+    Err(Error::invalid(format!(
+        "the acknowledged slots end at position {in_slots}, where no record of the event log ends"
+    )))
+}
+
+/// Indexes the events that the index lacks, as far as the gate permits.
 pub fn catch_up(parts: &StoreComponents) -> Result<CatchUp> {
+    let last = last_permitted(parts)?;
     let through = parts.index.durable_through()?;
     let streams_through = parts.index.streams_through()?;
     let indexed_through = streams_through.max(parts.index.views_through()?);
     if parts.existence.covered_position() != u64::MAX {
-        parts.existence.truncate(&parts.log, parts.log.last_position().unwrap_or(0))?;
+        parts.existence.truncate(&parts.log, last.unwrap_or(0))?;
     }
-    let last = parts.log.last_position();
     check_index_lineage(parts, last.unwrap_or(0))?;
     check_index_not_ahead(parts, (streams_through, indexed_through), last.unwrap_or(0))?;
     let Some(last) = last else {
         RemovedViewEntries::new(parts).apply_before(parts, u64::MAX)?;
         let next_created = parts.log.epochs.next_created_min((0, 0));
-        return Ok(CatchUp { next_created, events: 0 });
+        return Ok(CatchUp { next_created, events: 0, last: None });
     };
     let mut cursor = parts.log.cursor();
     let created = cursor.event_at(last)?.meta.created;
@@ -480,10 +506,10 @@ pub fn catch_up(parts: &StoreComponents) -> Result<CatchUp> {
         true => through,
         false => through.min(parts.existence.covered_position()),
     };
-    let commit = IndexCommit::begin(parts);
+    let commit = IndexCommit::begin(parts)?;
     if through >= last {
-        commit.finish(last, std::iter::empty());
-        return Ok(CatchUp { next_created: created, events: 0 });
+        commit.finish(last, std::iter::empty())?;
+        return Ok(CatchUp { next_created: created, events: 0, last: Some(last) });
     }
     let mut events = 0;
     let mut next = match through {
@@ -496,7 +522,7 @@ pub fn catch_up(parts: &StoreComponents) -> Result<CatchUp> {
     let mut heads: HashMap<String, StreamHead> = HashMap::new();
     let mut changes = IndexChanges::default();
     let (mut gaps, mut before) = (RemovedViewEntries::new(parts), through);
-    while let Some(position) = next {
+    while let Some(position) = next.filter(|next| *next <= last) {
         if gaps.has_run_before(parts, position)? {
             apply_changes(&commit, parts, &mut changes, (streams_through, before))?;
             heads.clear();
@@ -514,14 +540,14 @@ pub fn catch_up(parts: &StoreComponents) -> Result<CatchUp> {
         heads.insert(frame.stream.to_string(), head);
         let step = frame.next_distance();
         next = cursor.next_position(position, step)?;
-        if changes.len() >= CATCH_UP_EVENTS || next.is_none() {
+        if changes.len() >= CATCH_UP_EVENTS || next.is_none_or(|next| next > last) {
             apply_changes(&commit, parts, &mut changes, (streams_through, position))?;
             heads.clear();
         }
     }
     gaps.apply_before(parts, u64::MAX)?;
-    commit.finish(last, std::iter::empty());
-    Ok(CatchUp { next_created: created, events })
+    commit.finish(last, std::iter::empty())?;
+    Ok(CatchUp { next_created: created, events, last: Some(last) })
 }
 
 /// Returns the head that the stream gets from replayed events which the index lacks.
@@ -598,6 +624,12 @@ fn check_index_not_ahead(
     (streams, indexed_through): (u64, u64),
     last: u64,
 ) -> Result<()> {
+    if parts.visible.gate.as_replicated().is_some() && indexed_through > last {
+        return Err(Error::invalid(format!(
+            "the index holds events up to position {indexed_through}, but the acknowledged slots \
+             end after {last}: a follower must apply later slots first, which it cannot yet"
+        )));
+    }
     if indexed_through <= last
         || (streams <= last && indexed_through <= parts.log.last_removed_run()?)
     {
@@ -611,13 +643,17 @@ fn check_index_not_ahead(
     Err(umbel::Error::corruption(&parts.folder.join("index"), 0, reason).into())
 }
 
-/// Loads the ids of the newest events.
-fn load_recent_ids(parts: &StoreComponents, secret: HashSecret) -> Result<RecentEventIds> {
+/// Loads the ids of the newest events, of which the last one is at `last`.
+fn load_recent_ids(
+    parts: &StoreComponents,
+    last: Option<u64>,
+    secret: HashSecret,
+) -> Result<RecentEventIds> {
     fail_point!("events-lose-recent-ids", |_| Ok(RecentEventIds::new(secret)));
     let mut window = RecentEventIds::new(secret);
     let mut newest = Vec::new();
     let mut cursor = parts.log.cursor();
-    let mut next = parts.log.last_position();
+    let mut next = last;
     let (mut events, mut bytes) = (0, 0);
     while let Some(position) = next {
         let frame = cursor.event_at(position)?;

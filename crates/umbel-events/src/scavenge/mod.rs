@@ -271,6 +271,7 @@ pub fn start(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<Scav
 fn begin(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<ScavengeJob> {
     options.check()?;
     shared.check_writable()?;
+    shared.check_not_replicated("scavenges and redactions")?;
     if !shared.scavenge_task.try_begin() {
         return Err(Error::invalid(
             "a scavenge of the store is already running; wait until it has ended, or stop it",

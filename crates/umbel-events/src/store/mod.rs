@@ -2,11 +2,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use umbel_base::ignore_poison::IgnorePoison;
 
 use core::time::Duration;
 
+use umbel::Durability;
 use umbel_env::Objects;
+use umbel_slots::LogPoint;
 
 use crate::append::append_request::{
     AppendRequest, CheckedMetadata, StreamAppend, StreamCheck, WriteResult,
@@ -19,7 +20,6 @@ use crate::event_log::log_bytes::LogBytes;
 use crate::object_backup::object_backup_error::ObjectBackupResult;
 use crate::object_backup::{ObjectBackup, ObjectBackupOptions};
 use crate::open;
-use crate::open::background_thread;
 use crate::open::open_read_only;
 use crate::primitives::store_clock::ClockState;
 use crate::primitives::wakeup::Wakeup;
@@ -32,6 +32,8 @@ use crate::read::view_reader::{self, ViewReader, ViewState};
 use crate::scavenge::redaction::{self, Redaction, RedactionReport};
 use crate::scavenge::{self, Scavenge, ScavengeOptions, ScavengeReport};
 use crate::shared_store_state::StoreInner;
+use crate::store::log_replication::LogReplication;
+use crate::store::store_close::close;
 use crate::store::store_stats::Stats;
 use crate::subscription::{Subscription, SubscriptionStart};
 use crate::types::crash_recovery::CrashRecovery;
@@ -44,6 +46,7 @@ use crate::types::stream_names::{METADATA_TYPE, metadata_stream};
 use crate::types::stream_state::StreamState;
 use crate::types::view_kind::ViewKind;
 use crate::verify::{self, VerifyReport};
+use crate::visibility::index_gate::IndexGate;
 use crate::visibility::visible_position::Watch;
 use crate::write::import::Import;
 use crate::write::pending_append::PendingAppend;
@@ -90,8 +93,32 @@ impl Store {
     /// event store, a newer Umbel wrote the store, or an option is out of range. `Corruption` if
     /// files do not match what was written.
     pub fn open(path: impl AsRef<Path>, options: StoreOptions) -> Result<Store> {
-        let shared = open::open(path.as_ref(), options)?;
+        let shared = open::open(path.as_ref(), options, IndexGate::default())?;
         Ok(Store { handle: Arc::new(StoreHandle { shared }) })
+    }
+
+    /// Opens the store in `path`, whose event log is replicated in slots, as a follower. The slots
+    /// have the log up to `in_slots`; nothing after it is indexed or shown. Experimental, and
+    /// reached by no server: the directory does not say yet that it is a replica.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`]. `Invalid` unless each append is synced, if `accept_clock` is set,
+    /// if the log has no record that ends at `in_slots`, or if the index has events after it.
+    #[doc(hidden)]
+    pub fn open_replicated(
+        path: impl AsRef<Path>,
+        options: StoreOptions,
+        in_slots: LogPoint,
+    ) -> Result<(Store, LogReplication)> {
+        if options.durability != Durability::Synced {
+            return Err(Error::invalid("a replicated event store needs the durability 'synced'"));
+        }
+        if options.accept_clock {
+            return Err(Error::invalid("a replicated event store cannot begin a clock epoch"));
+        }
+        let shared = open::open(path.as_ref(), options, IndexGate::replicated(in_slots))?;
+        let log = LogReplication::new(&shared);
+        Ok((Store { handle: Arc::new(StoreHandle { shared }) }, log))
     }
 
     /// Opens the store in `path` read-only and changes no byte of it. Appends through the handle
@@ -632,52 +659,8 @@ impl Store {
     }
 }
 
-fn close(shared: &Arc<StoreInner>) -> Result<()> {
-    shared.check_process()?;
-    if !shared.open_mark.close() {
-        return Ok(());
-    }
-    close_once(shared)
-}
-
-fn close_once(shared: &Arc<StoreInner>) -> Result<()> {
-    background_thread::stop(shared);
-    shared.scavenge_task.wait_until_idle();
-    shared.scavenge_thread.end();
-    let closed = if shared.read_only { Ok(()) } else { close_files(shared) };
-    shared.callbacks.run_visible(&shared.components);
-    shared.visible.close();
-    let index = shared.index.db().clone().close();
-    shared.log.pinned_files.release_lock();
-    *shared.pin.lock().ignore_poison() = None;
-    closed?;
-    Ok(index?)
-}
-
-/// Ends the log, and syncs the log and the index.
-fn close_files(shared: &StoreInner) -> Result<()> {
-    // A running flush must end, and a later one sees that the store is closed. No thread uses the
-    // index after its close.
-    let _flusher = shared.flush_lock.lock().ignore_poison();
-    if let Some(reason) = shared.fatal_error.get() {
-        return Err(umbel::Error::ReadOnly(reason.clone()).into());
-    }
-    // The indexing thread must end: it would overwrite a newer head with an older one.
-    let driver = shared.index_lock.lock().ignore_poison();
-    let mut appender = shared.appender.lock().ignore_poison();
-    let Some(mut ending) = appender.take() else { return Ok(()) };
-    shared.sync_log()?;
-    ending.apply_queue(&shared.components)?;
-    ending.chunk_writer.end_chunk(&shared.log)?;
-    drop((appender, driver));
-    shared.log.write_chunk_ends()?;
-    let position = shared.visible.position();
-    if shared.index.durable_through()? < position {
-        shared.index.flush(&shared.log, position)?;
-    }
-    Ok(shared.existence.flush(&shared.log, position)?)
-}
-
+pub mod log_replication;
+pub mod store_close;
 pub mod store_stats;
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use umbel_sim::Sim;
 use super::*;
 use crate::index::index_batch::IndexBatch;
 use crate::index::view_block::{ViewBlock, ViewHead};
+use crate::open::background_thread;
+use crate::store::store_close::close_once;
 use crate::types::imported_event::ImportedEvent;
 use crate::verify::view_verify::{REMEMBERED_VIEWS, ViewVerifier};
 
@@ -64,7 +66,7 @@ fn close_waits_for_indexing_thread() {
     }
     let put = batch.commit(
         &shared.index,
-        &shared.visible.begin_commit(),
+        &shared.visible.gate.begin_commit().expect("permitted"),
         (&shared.log, queue[0].position),
     );
     drop(driver);
@@ -426,5 +428,5 @@ fn flush_after_close_is_a_no_op() {
     let refused = flushed.recv_timeout(WAIT_TIMEOUT).expect("it returns");
     assert!(matches!(refused, Err(Error::Store(umbel::Error::Closed))), "{refused:?}");
     assert!(thread.join());
-    close_once(&shared).expect("closed");
+    close_once(&shared, true).expect("closed");
 }

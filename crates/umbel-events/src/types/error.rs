@@ -20,6 +20,15 @@ const LOG_DIRECTORY: &str = "log";
 /// Extensions of the key-value store's files in the index directory.
 const INDEX_EXTENSIONS: [&str; 4] = ["manifest", "log", "table", "blob"];
 
+/// Messages of errors without a detail.
+const CANCELLED: &str = "the caller cancelled the backup, the restore or the verification; run it \
+                         again, and it reuses complete files";
+const APPEND_AMBIGUOUS: &str = "the node stopped leading its cluster, or the store was closed, \
+                                before the append was acknowledged, so it took effect or not; \
+                                retry it with the same event ids";
+const NOT_LEADER: &str = "the node does not lead its cluster and wrote nothing; send the request \
+                          to the leader";
+
 /// Return type of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -98,6 +107,12 @@ pub enum Error {
     /// [`CopyCancellation`](crate::CopyCancellation). An earlier backup in the directory is intact,
     /// and the next backup or the same restore continues with the complete files.
     Cancelled,
+    /// The node stopped leading its cluster, or the store was closed, before the append was
+    /// acknowledged: retry the append with the same event ids, which finds out whether it took
+    /// effect.
+    AppendAmbiguous,
+    /// The node does not lead its cluster, and wrote nothing: send the request to the leader.
+    NotLeader,
     /// Error of the key-value store that holds the index.
     Store(umbel::Error),
     /// Files of a backup do not match what was written: make another backup, or replace the files
@@ -150,6 +165,14 @@ impl Error {
     pub(crate) fn into_backup_error(self) -> Error {
         match self {
             Error::Store(error @ umbel::Error::Corruption { .. }) => Error::Backup(error),
+            error => error,
+        }
+    }
+
+    /// Converts the error of a wait into that of a call that wrote nothing.
+    pub(crate) fn without_append(self) -> Error {
+        match self {
+            Error::AppendAmbiguous => Error::NotLeader,
             error => error,
         }
     }
@@ -265,10 +288,9 @@ impl fmt::Display for Error {
             Error::Store(error @ umbel::Error::Corruption { file, .. }) => {
                 write!(f, "{}; {}", error.message_without_advice(), advice(file))
             }
-            Error::Cancelled => f.write_str(
-                "the caller cancelled the backup, the restore or the verification; run it again, \
-                 and it reuses complete files",
-            ),
+            Error::Cancelled => f.write_str(CANCELLED),
+            Error::NotLeader => f.write_str(NOT_LEADER),
+            Error::AppendAmbiguous => f.write_str(APPEND_AMBIGUOUS),
             Error::Store(error) => error.fmt(f),
             Error::Backup(error) => write!(
                 f,

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::primitives::wakeup::Wakeup;
+use crate::types::error::Result;
 use crate::types::event::Position;
+use crate::visibility::index_gate::{CommitPermit, IndexGate};
 use crate::visibility::watch_registry::{WatchRegistration, WatchRegistry};
 
 thread_local! {
@@ -24,28 +26,13 @@ thread_local! {
 #[derive(Debug, Default)]
 pub struct VisiblePosition {
     position: AtomicU64,
+    /// Decides how far the position may advance.
+    pub gate: IndexGate,
     /// Number of events appended since the store was opened.
     appended: AtomicU64,
     /// Whether no more events will become visible.
     has_ended: AtomicBool,
     registry: Arc<WatchRegistry>,
-}
-
-/// Permission to commit a part of the log to the index, and to make this part visible. Only
-/// [`VisiblePosition::begin_commit`] creates one.
-#[derive(Debug)]
-#[must_use = "a part of the log is visible only once its commit has ended"]
-pub struct CommitPermit {
-    /// Position before which the records of the part end.
-    end: u64,
-}
-
-impl CommitPermit {
-    /// Position before which the records of the part end.
-    #[inline]
-    pub fn end(&self) -> u64 {
-        self.end
-    }
 }
 
 /// Wakes its waiter once when more events are visible, unless the watch is dropped before.
@@ -64,6 +51,11 @@ impl Watch {
 }
 
 impl VisiblePosition {
+    /// A position that advances as this gate permits. Nothing is visible yet.
+    pub fn new(gate: IndexGate) -> VisiblePosition {
+        VisiblePosition { gate, ..VisiblePosition::default() }
+    }
+
     /// Position of the last visible event; 0 if there is none.
     pub fn position(&self) -> u64 {
         self.position.load(Ordering::SeqCst)
@@ -80,24 +72,26 @@ impl VisiblePosition {
         self.appended.fetch_add(events as u64, Ordering::Relaxed);
     }
 
-    /// Returns the permission to commit the next part of the log to the index.
-    ///
-    /// REQUIRES: one thread commits at a time.
-    #[inline]
-    pub fn begin_commit(&self) -> CommitPermit {
-        CommitPermit { end: u64::MAX }
-    }
-
     /// Makes events up to `position` visible. `streams` are the hashes of the streams' names. The
     /// caller must then call [`VisiblePosition::notify`], which wakes the waiters for these
     /// streams.
     ///
     /// REQUIRES: the events are in the index, and `permit` covers them.
+    ///
+    /// # Errors
+    /// Those of [`IndexGate::finish_commit`]; nothing becomes visible then.
     #[inline]
-    pub fn advance(&self, permit: CommitPermit, position: u64, streams: impl Iterator<Item = u64>) {
-        debug_assert!(position < permit.end, "beyond the permitted part");
-        self.position.fetch_max(position, Ordering::SeqCst);
-        self.registry.take_ready(position, streams);
+    pub fn advance(
+        &self,
+        permit: CommitPermit,
+        position: u64,
+        streams: impl Iterator<Item = u64>,
+    ) -> Result<()> {
+        debug_assert!(position < permit.end(), "beyond the permitted part");
+        self.gate.finish_commit(permit, || {
+            self.position.fetch_max(position, Ordering::SeqCst);
+            self.registry.take_ready(position, streams);
+        })
     }
 
     /// Wakes the waiters for events that have become visible.
@@ -175,6 +169,11 @@ mod tests {
     /// Upper bound of a wait, which is exceeded only after a missed call.
     const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
+    fn advance(visible: &VisiblePosition, position: u64, streams: &[u64]) {
+        let permit = visible.gate.begin_commit().expect("a store on one machine");
+        visible.advance(permit, position, streams.iter().copied()).expect("permitted");
+    }
+
     /// Waits for an event after `position` like a subscriber: registers a wake-up, looks for
     /// events, then waits.
     fn wait(visible: &VisiblePosition, stream: Option<u64>, position: u64) {
@@ -204,13 +203,13 @@ mod tests {
         let answering = move || {
             for round in 0..ROUNDS {
                 wait(&others.0, Some(7), round);
-                others.1.advance(others.1.begin_commit(), round + 1, [9].into_iter());
+                advance(&others.1, round + 1, &[9]);
                 others.1.notify();
             }
         };
         let thread = Env::system().threads.spawn("answer", Box::new(answering)).expect("a thread");
         for round in 0..ROUNDS {
-            pair.0.advance(pair.0.begin_commit(), round + 1, [3, 7].into_iter());
+            advance(&pair.0, round + 1, &[3, 7]);
             pair.0.notify();
             wait(&pair.1, None, round);
         }
@@ -220,7 +219,7 @@ mod tests {
     #[test]
     fn wait_ends_at_timeout_or_close() {
         let visible = Arc::new(VisiblePosition::default());
-        visible.advance(visible.begin_commit(), 5, std::iter::empty());
+        advance(&visible, 5, &[]);
         assert_eq!(visible.wait_past(4, WAIT_TIMEOUT), 5);
         assert_eq!(visible.wait_past(5, Duration::ZERO), 5);
         let (sender, called) = mpsc::channel();
@@ -276,7 +275,7 @@ mod tests {
     fn reregistering_callback_is_called_once_after_close() {
         let (visible, (calls, called)) = (Arc::new(VisiblePosition::default()), mpsc::channel());
         let _watch = watch_again(&visible, &calls);
-        visible.advance(visible.begin_commit(), 3, std::iter::empty());
+        advance(&visible, 3, &[]);
         visible.notify();
         visible.close();
         assert_eq!(called.try_iter().collect::<Vec<_>>(), [3, 3]);

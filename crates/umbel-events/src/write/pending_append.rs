@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use umbel_base::fail_point;
+use umbel_slots::AppendTicket;
 
 use crate::append::append_request::WriteResult;
 use crate::primitives::panic_guard::catch_panic;
 use crate::shared_store_state::StoreInner;
-use crate::types::error::Result;
+use crate::types::error::{Error, Result};
 
 /// An append that was accepted and is not acknowledged yet.
 #[derive(Debug)]
@@ -16,12 +17,25 @@ pub struct PendingAppend {
     pub(crate) shared: Arc<StoreInner>,
     pub(crate) results: Vec<WriteResult>,
     pub(crate) position: u64,
+    /// Epoch and position of the append in a replicated store.
+    pub(crate) ticket: Option<AppendTicket>,
 }
 
 impl PendingAppend {
     /// Whether [`PendingAppend::wait`] would return at once.
     pub fn is_acknowledged(&self) -> bool {
-        self.shared.visible.position() >= self.position
+        self.shared.visible.position() >= self.position && self.has_right_epoch()
+    }
+
+    /// Whether the epoch of the append permits to acknowledge it, once its position is visible.
+    fn has_right_epoch(&self) -> bool {
+        let shared = &self.shared;
+        match shared.visible.gate.as_replicated() {
+            None => true,
+            // A forked child must not take a lock. The position was visible in this epoch.
+            Some(_) if shared.open_mark.is_forked() => true,
+            Some(_) => shared.visible.gate.confirms(self.ticket, self.position),
+        }
     }
 
     /// Waits until the append is acknowledged: the append has the store's durability, and all
@@ -30,6 +44,7 @@ impl PendingAppend {
     /// # Errors
     /// A failure to make the append durable or to index it. The next open of the store shows
     /// whether the append exists; a retry with the same event ids is recognised.
+    /// [`Error::AppendAmbiguous`] once a replicated store leads no more, or was closed.
     pub fn wait(mut self) -> Result<Vec<WriteResult>> {
         self.wait_acknowledged()?;
         Ok(std::mem::take(&mut self.results))
@@ -38,13 +53,24 @@ impl PendingAppend {
     /// Waits until the append is acknowledged, and keeps the results. A failed wait can be
     /// repeated.
     pub(crate) fn wait_acknowledged(&self) -> Result<()> {
-        self.shared.damage.record(self.shared.apply_through(self.position))
+        let shared = &self.shared;
+        match shared.damage.record(shared.apply_through(self.position)) {
+            Ok(()) if self.has_right_epoch() => Ok(()),
+            // A forked child must not take a lock.
+            Err(error) if shared.open_mark.is_forked() || !shared.visible.gate.has_ended() => {
+                Err(error)
+            }
+            _ => Err(Error::AppendAmbiguous),
+        }
     }
 
     /// Extends the wait to a later append, whose results are dropped.
     pub(crate) fn extend_to(&mut self, mut later: PendingAppend) {
         // This wait requests the indexing of both.
-        self.position = self.position.max(std::mem::take(&mut later.position));
+        let position = std::mem::take(&mut later.position);
+        if position > self.position {
+            (self.position, self.ticket) = (position, later.ticket);
+        }
     }
 
     /// Calls `callback` with the results once the append is acknowledged. The callback must not

@@ -9,7 +9,7 @@ use crate::append::append_request::{AppendRequest, CheckedMetadata, WriteResult}
 use crate::append::appender::{TaskOutcome, WriteTask};
 use crate::event_log::event_format;
 use crate::shared_store_state::StoreInner;
-use crate::types::error::Result;
+use crate::types::error::{Error, Result};
 use crate::write::pending_append::PendingAppend;
 
 /// Maximum number of events that are indexed together. A request with more is executed alone.
@@ -28,7 +28,8 @@ impl StoreInner {
     }
 
     fn pending_append(self: &Arc<Self>, results: Vec<WriteResult>, position: u64) -> PendingAppend {
-        PendingAppend { shared: Arc::clone(self), results, position }
+        let ticket = self.visible.gate.ticket(position);
+        PendingAppend { shared: Arc::clone(self), results, position, ticket }
     }
 
     /// Executes an append up to the log write.
@@ -87,7 +88,8 @@ impl StoreInner {
                 }
                 Ok(TaskOutcome::NeedsFlush) => self.flush_index()?,
                 Err(refused) => {
-                    rests_on.map_or(Ok(()), |position| self.apply_through(position))?;
+                    let applied = rests_on.map_or(Ok(()), |position| self.apply_through(position));
+                    applied.map_err(Error::without_append)?;
                     return Err(refused);
                 }
             }

@@ -130,6 +130,7 @@ impl Appender {
             changes.roll_back(before);
         }
         let end = appended?;
+        parts.visible.gate.record_append(end)?;
         self.last_created = created;
         parts.clock().note_created(created);
         self.recent_ids.begin_append(position);
@@ -187,6 +188,10 @@ impl Appender {
         let open = &mut self.queue.open_group;
         (open.end, open.position) = (end, position);
         self.pending_heads.record_open_changes(&self.queue, first);
+        if parts.visible.gate.as_replicated().is_some() {
+            // A slot can end after any record.
+            self.queue.end_group();
+        }
         match parts.sync_before_ack || self.defers_indexing {
             true => Ok(()),
             // An earlier append could not be indexed; all later ones follow it in order.
@@ -208,8 +213,7 @@ impl Appender {
             self.batch = IndexBatch::new(&parts.index);
         }
         committed?;
-        commit.finish(position, changes.map(|change| change.hash));
-        Ok(())
+        commit.finish(position, changes.map(|change| change.hash))
     }
 
     /// Indexes the queued appends.

@@ -112,6 +112,7 @@ impl Appender {
         parts: &StoreComponents,
         task: &WriteTask<'_>,
     ) -> Result<TaskOutcome> {
+        parts.visible.gate.check_leads()?;
         match task {
             WriteTask::Append(request, metadata) => self.append(parts, request, metadata),
             WriteTask::Delete(stream, expected) => self.delete(parts, stream, *expected),

@@ -1,0 +1,127 @@
+//! [`LogReplication`]: the event log's side of a replicated log. Experimental: no server uses it.
+//!
+//! The thread that writes slots loops over these calls: [`LogReplication::wait_unslotted`],
+//! [`LogReplication::next_slot`], a creation in the object store, and
+//! [`LogReplication::slot_created`]. It holds no lock of the store meanwhile, and appends go on.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use umbel_slots::LogPoint;
+
+use crate::event_log::chunk_bytes::ChunkBytes;
+use crate::shared_store_state::StoreInner;
+use crate::store::store_close;
+use crate::types::error::{Error, Result};
+use crate::visibility::index_gate::ReplicatedGate;
+
+/// The event log's side of a replicated log. Returned by
+/// [`Store::open_replicated`](crate::Store::open_replicated). It does not keep the store open.
+#[derive(Debug)]
+pub struct LogReplication {
+    shared: Arc<StoreInner>,
+}
+
+/// Content of the leader's next slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotRecords {
+    /// Point that [`LogReplication::slot_created`] gets once the slot is in the chain.
+    pub to: LogPoint,
+    /// The records, chunk by chunk.
+    pub chunks: Vec<ChunkBytes>,
+}
+
+impl LogReplication {
+    pub(crate) fn new(shared: &Arc<StoreInner>) -> LogReplication {
+        LogReplication { shared: Arc::clone(shared) }
+    }
+
+    fn gate(&self) -> Result<&ReplicatedGate> {
+        self.shared.check_process()?;
+        let gate = self.shared.visible.gate.as_replicated();
+        gate.ok_or_else(|| Error::invalid("internal: the event store is not replicated"))
+    }
+
+    /// The store leads from this epoch on: the slot that begins the epoch exists.
+    ///
+    /// # Errors
+    /// `Invalid` if the store led before or was closed, if the epoch is not a later one, or if the
+    /// log has records beyond the slots.
+    pub fn promote(&self, epoch: u64) -> Result<()> {
+        let gate = self.gate()?;
+        let in_slots = gate.in_slots().offset;
+        let last = self.shared.log.last_position();
+        // Any position after `in_slots` is refused.
+        let log_end = last.map_or(in_slots, |last| in_slots.max(last + 1));
+        gate.promote(epoch, log_end)
+    }
+
+    /// Point up to which the records of the log are in acknowledged slots. Valid after the end,
+    /// too.
+    ///
+    /// # Errors
+    /// An error in a forked child.
+    pub fn in_slots(&self) -> Result<LogPoint> {
+        Ok(self.gate()?.in_slots())
+    }
+
+    /// Part of the log that the next slots are to have; empty if the store does not lead.
+    ///
+    /// # Errors
+    /// An error in a forked child.
+    pub fn unslotted(&self) -> Result<Range<u64>> {
+        Ok(self.gate()?.unslotted())
+    }
+
+    /// Waits until the log has something for the next slot or the store leads no more, at most for
+    /// `timeout`. Returns the part of the log that the next slots are to have.
+    ///
+    /// # Errors
+    /// An error in a forked child.
+    pub fn wait_unslotted(&self, timeout: Duration) -> Result<Range<u64>> {
+        Ok(self.gate()?.wait_unslotted(timeout))
+    }
+
+    /// Makes the log durable, and returns the content of the next slot: whole records with at most
+    /// `bytes_max` bytes, or one longer record. `None` if the slots have everything, or the store
+    /// does not lead. Changes nothing else: until a slot is created, the same records come again.
+    ///
+    /// # Errors
+    /// A failed sync, which is fatal, or a failed read.
+    pub fn next_slot(&self, bytes_max: u64) -> Result<Option<SlotRecords>> {
+        let Some((to, range)) = self.gate()?.next_slot(bytes_max) else { return Ok(None) };
+        self.shared.damage.record(self.read_slot(to, range)).map(Some)
+    }
+
+    fn read_slot(&self, to: LogPoint, range: Range<u64>) -> Result<SlotRecords> {
+        self.shared.sync_log()?;
+        Ok(SlotRecords { to, chunks: self.shared.log.read_records(range)? })
+    }
+
+    /// A slot of this leader is in the chain, with the records up to this point, or without any.
+    /// Indexes these records, which become visible, and acknowledges their appends. If the index
+    /// fails, those who wait get the error, and repeat the step.
+    ///
+    /// # Errors
+    /// `Invalid` if the slot is not of this log and epoch, ends within a record, or if the store
+    /// does not lead.
+    pub fn slot_created(&self, to: LogPoint) -> Result<()> {
+        self.gate()?.slot_created(to)?;
+        if let Err(error) = self.shared.apply_permitted() {
+            let last = to.offset.saturating_sub(1);
+            self.shared.callbacks.fail(&self.shared.components, last, &error);
+        }
+        Ok(())
+    }
+
+    /// Ends the store of a leader that leads no more. All waits fail with
+    /// [`Error::AppendAmbiguous`]. Nothing more is indexed, acknowledged or written to the log. The
+    /// node then opens the directory again as a follower.
+    ///
+    /// # Errors
+    /// A failed close of the index.
+    pub fn end(&self) -> Result<()> {
+        store_close::end_replicated(&self.shared)
+    }
+}
