@@ -88,7 +88,8 @@ impl LogReplication {
     /// does not lead. Changes nothing else: until a slot is created, the same records come again.
     ///
     /// # Errors
-    /// A failed sync, which is fatal, or a failed read.
+    /// A failed sync, which is fatal, or a failed read. After a fatal error no slot comes any more,
+    /// so the caller ends the store.
     pub fn next_slot(&self, bytes_max: u64) -> Result<Option<SlotRecords>> {
         let Some((to, range)) = self.gate()?.next_slot(bytes_max) else { return Ok(None) };
         self.shared.damage.record(self.read_slot(to, range)).map(Some)

@@ -31,8 +31,9 @@ pub enum IndexGate {
     /// Of a store on one machine: everything that has the store's durability.
     #[default]
     Standalone,
-    /// Of a replicated store: what is in acknowledged slots.
-    Replicated(ReplicatedGate),
+    /// Of a replicated store: what is in acknowledged slots. Boxed, since writers and readers of a
+    /// store on one machine have the visible position beside it.
+    Replicated(Box<ReplicatedGate>),
 }
 
 /// Gate of a replicated store.
@@ -71,7 +72,8 @@ impl IndexGate {
     /// The gate of a store that opens with the bytes of the slots up to `in_slots`, as a follower.
     pub fn replicated(in_slots: LogPoint) -> IndexGate {
         let state = GateState { gate: CommitGate::new(in_slots), record_ends: VecDeque::new() };
-        IndexGate::Replicated(ReplicatedGate { state: Mutex::new(state), changed: Condvar::new() })
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        IndexGate::Replicated(Box::new(ReplicatedGate { state, changed }))
     }
 
     /// The gate of a replicated store; `None` on one machine.

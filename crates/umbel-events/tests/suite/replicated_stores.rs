@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use umbel_env::{Access, Env};
 use umbel_events::{
-    AppendRequest, CopyOptions, Direction, Durability, Error, ExpectedVersion, LogPoint,
-    LogReplication, NewEvent, PendingAppend, Position, Revision, ScavengeOptions, SlotRecords,
-    Source, Store, StoreOptions, StreamAppend, StreamState, SubscriptionStart, ViewKind,
-    WriteResult,
+    AppendRequest, CopyOptions, Direction, Durability, Error, ExpectedVersion, ImportedEvent,
+    LogPoint, LogReplication, NewEvent, PendingAppend, Position, Revision, ScavengeOptions,
+    SlotRecords, Source, Store, StoreOptions, StreamAppend, StreamState, SubscriptionStart,
+    ViewKind, WriteResult,
 };
 use umbel_sim::{Sim, Survival};
 
@@ -180,6 +180,73 @@ fn waiting_append_returns_after_its_slot() {
         assert!(thread.join());
         store.close().expect("closed");
     }
+}
+
+#[test]
+fn every_kind_of_write_waits_for_its_slot() {
+    let (store, log) = leader(&Sim::new(1), 0);
+    let events = [event(1), event(2), event(3)];
+    let appends = events.each_ref().map(|event| StreamAppend {
+        stream: "cart-1",
+        expected: ExpectedVersion::Any,
+        events: std::slice::from_ref(event),
+    });
+    let requests = appends
+        .each_ref()
+        .map(|append| AppendRequest { appends: std::slice::from_ref(append), checks: &[] });
+    let submitted = store.submit_each(&requests[..2]).into_iter();
+    let mut pending: Vec<_> = submitted.map(|append| append.expect("submitted")).collect();
+    pending.push(store.try_submit(&requests[2]).expect("at once"));
+    store.sync().expect("durable");
+    assert!(!pending.iter().any(PendingAppend::is_acknowledged));
+    assert_hidden(&store);
+    create_slot(&log);
+    assert!(pending.iter().all(PendingAppend::is_acknowledged));
+    assert_eq!(visible_numbers(&store), [1, 2, 3]);
+
+    type Write = fn(&Store) -> umbel_events::Result<()>;
+    let writes: [Write; 4] = [
+        |store| store.delete("cart-1", ExpectedVersion::Any).map(drop),
+        |store| {
+            store
+                .append_streams(
+                    &[
+                        StreamAppend {
+                            stream: "cart-1",
+                            expected: ExpectedVersion::Any,
+                            events: &[event(4)],
+                        },
+                        StreamAppend {
+                            stream: "cart-2",
+                            expected: ExpectedVersion::Any,
+                            events: &[event(5)],
+                        },
+                    ],
+                    &[],
+                )
+                .map(drop)
+        },
+        |store| {
+            let mut import = store.import()?;
+            let imported =
+                ImportedEvent { stream: "cart-3", revision: None, created: None, event: event(6) };
+            import.add(&imported)?;
+            import.finish().map(drop)
+        },
+        |store| store.tombstone("cart-1", ExpectedVersion::Any).map(drop),
+    ];
+    for (number, write) in writes.into_iter().enumerate() {
+        let (visible, writer) = (store.visible_position(), store.clone());
+        let (result, thread) = on_thread(move || write(&writer));
+        assert!(!log.wait_unslotted(WAIT_TIMEOUT).expect("open").is_empty(), "write {number}");
+        let slot = next_slot(&log, u64::MAX);
+        assert!(result.try_recv().is_err(), "in no slot: write {number}");
+        assert_eq!(store.visible_position(), visible, "write {number}");
+        log.slot_created(slot.to).expect("a slot of this log");
+        result.recv_timeout(WAIT_TIMEOUT).expect("an answer").expect("acknowledged");
+        assert!(store.visible_position() > visible && thread.join(), "write {number}");
+    }
+    assert!(store.verify().expect("verified").damage.is_empty());
 }
 
 #[test]
