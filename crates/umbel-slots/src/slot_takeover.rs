@@ -7,8 +7,9 @@ use crate::slot_creation::{CreationStep, SlotCreation};
 use crate::slot_entry::SlotEntry;
 use crate::slot_error::{SlotError, SlotResult};
 use crate::slot_follower::{FollowStep, SlotFollower};
-use crate::slot_format::{SLOT_BYTES_MAX, SLOT_PREFIX, Slot, SlotIds, number_of_slot, slot_name};
+use crate::slot_format::{SLOT_PREFIX, Slot, SlotIds, number_of_slot, slot_name};
 use crate::slot_requests::{Timed, damaged, list, read_whole};
+use crate::slot_settings::SLOT_BYTES_MAX;
 use crate::slot_writer::SlotWriter;
 
 /// A node that becomes the leader: it follows up to the end, and then creates the slot that begins

@@ -121,7 +121,7 @@ fn advice_about_directories_with_spaces_can_be_pasted() {
     fs::create_dir(objects).unwrap();
     let url = url_of(objects);
     fixture.run(&["backup", "--to", &url]).succeeds();
-    let advice = format!("by its URL, {url}");
+    let advice = format!("by its URL, `umbel verify --from {url}`");
     fixture.bare(&["verify", "--db", objects]).fails(2, &[advice.as_str()]);
     let advice = format!("`umbel verify --db '{objects}'`");
     fixture.bare(&["verify", "--from", objects]).fails(2, &[advice.as_str()]);
