@@ -14,7 +14,9 @@
 //!
 //! INVARIANT: the time in the answer to a creation is not before the link. A creation takes the
 //! time of a file that it creates after the link: the machine can pause before the link, and its
-//! own clock can hide the pause.
+//! own clock can hide the pause. Other answers have no time, since most callers need none, and a
+//! restore must not write. [`Objects::time_micros`] states the time of a new file, less than the
+//! file system's granularity before its creation.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -57,6 +59,9 @@ struct Shared {
     root: PathBuf,
     location: String,
     durable: Mutex<DurableState>,
+    /// The newest time of the file system that this handle took, and the clock of the process
+    /// before it.
+    taken_time: Mutex<Option<(Duration, u64)>>,
 }
 
 /// Names that this handle knows to be durable.
@@ -106,8 +111,8 @@ impl DirectoryObjects {
             Ok(url) => url.as_str().trim_end_matches('/').to_owned(),
             Err(()) => format!("file://{}", root.display()),
         };
-        let durable = Mutex::default();
-        let shared = Shared { env: env.clone(), files, root, location, durable };
+        let (durable, taken_time) = (Mutex::default(), Mutex::default());
+        let shared = Shared { env: env.clone(), files, root, location, durable, taken_time };
         Ok(DirectoryObjects { shared: Arc::new(shared) })
     }
 }
@@ -181,12 +186,28 @@ impl Shared {
         Ok(TemporaryFile { path, file })
     }
 
-    /// Returns the file system's time, from a new file. `None` if there can be no new file.
-    fn now_micros(&self) -> Option<u64> {
-        let temporary = self.create_temporary().ok()?;
+    /// Returns the file system's time, from a new file.
+    fn now_micros(&self) -> Result<u64> {
+        let before = self.env.clock.now_with_suspends();
+        let temporary = self.create_temporary()?;
         let now = temporary.file.modified_micros();
         self.remove_temporary(&temporary);
-        now.ok()
+        let now = now?;
+        *self.taken_time.lock().ignore_poison() = Some((before, now));
+        Ok(now)
+    }
+
+    /// Returns a time of the file system that is at most this old.
+    fn recent_micros(&self, age_max: Duration) -> Result<u64> {
+        let taken = *self.taken_time.lock().ignore_poison();
+        let now = self.env.clock.now_with_suspends();
+        if let Some((before, micros)) = taken
+            && now.saturating_sub(before) < age_max
+        {
+            return Ok(micros);
+        }
+        self.check_location()?;
+        self.now_micros()
     }
 
     /// Writes and syncs a file that is no object yet. `body_delay` is a wait after its first byte.
@@ -301,7 +322,7 @@ impl Shared {
         self.remove_temporary(&temporary);
         let outcome = linked?;
         let store_micros = match outcome {
-            LinkOutcome::Linked | LinkOutcome::NameTaken => self.now_micros(),
+            LinkOutcome::Linked | LinkOutcome::NameTaken => self.now_micros().ok(),
             LinkOutcome::Unknown(_) => None,
         };
         if let Some(now) = store_micros {
@@ -589,5 +610,10 @@ impl Objects for DirectoryObjects {
             Ok(()) => answer((), None),
             Err(error) => Err(object_error("delete", &self.shared.object(name), &error)),
         }
+    }
+
+    fn time_micros(&self, age_max: Duration) -> std::result::Result<Option<u64>, ObjectError> {
+        let failed = |error: Error| object_error("take the time of", &self.shared.location, &error);
+        self.shared.recent_micros(age_max).map(Some).map_err(failed)
     }
 }

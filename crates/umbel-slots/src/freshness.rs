@@ -7,7 +7,8 @@ use std::time::Duration;
 pub struct SlotTimes {
     /// Age up to which a contact proves that nothing was deleted since.
     pub fresh: Duration,
-    /// Largest difference between the clocks of the store's servers.
+    /// Largest difference between the clocks of the store's servers, and between the times that a
+    /// node's two clocks measure. More shows that one of them stood still, or was set.
     pub skew: Duration,
     /// Age below which nothing is deleted. At least `4 * fresh + 16 * skew`.
     pub keep: Duration,
@@ -21,18 +22,38 @@ impl Default for SlotTimes {
 }
 
 impl SlotTimes {
-    /// Whether the time between two contacts is at most [`SlotTimes::fresh`] by both clocks.
+    /// Whether the time between two contacts is at most [`SlotTimes::fresh`] by all clocks.
     pub fn is_fresh(&self, earlier: Contact, now: Contact) -> bool {
         self.is_within(earlier, now, self.fresh)
     }
 
-    /// Whether the time between two contacts is at most `limit` by both clocks.
+    /// Whether the time between two contacts is at most `limit` by the store's clock and by the
+    /// node's own, and the node's wall clock agrees with the latter.
     pub fn is_within(&self, earlier: Contact, now: Contact, limit: Duration) -> bool {
+        if !self.has_steady_clocks(earlier, now) {
+            return false;
+        }
         // Two servers of the store can have answered. A clock that went back further proves
         // nothing.
         let is_later = now.store_micros.saturating_add(micros(self.skew)) >= earlier.store_micros;
         let stored = now.store_micros.saturating_sub(earlier.store_micros);
         is_later && stored <= micros(limit) && now.node.saturating_sub(earlier.node) <= limit
+    }
+
+    /// Whether the node's wall clock and its monotonic clock moved by the same time, but for
+    /// [`SlotTimes::skew`]. A pause of the machine that only the wall clock shows, together with a
+    /// store's clock that goes back, makes an old contact look fresh.
+    fn has_steady_clocks(&self, earlier: Contact, now: Contact) -> bool {
+        let node = i128::from(micros(now.node)) - i128::from(micros(earlier.node));
+        let wall = i128::from(now.wall_micros) - i128::from(earlier.wall_micros);
+        wall.abs_diff(node) <= u128::from(micros(self.skew))
+    }
+
+    /// Whether at least `limit` passed between two contacts, by the store's clock and by the node's
+    /// own.
+    pub fn is_past(&self, earlier: Contact, now: Contact, limit: Duration) -> bool {
+        let stored = now.store_micros.saturating_sub(earlier.store_micros);
+        stored >= micros(limit) && now.node.saturating_sub(earlier.node) >= limit
     }
 
     /// Age at a contact of an object that was created at this time of the store; `None` for an
@@ -49,13 +70,18 @@ pub fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Moment of a successful request, by two clocks: the node's own, and the store's. A pause of the
-/// node's machine can be invisible to the first one, a jump of the store's clock to the second.
+/// Moment of a successful request, by the node's clocks and the store's. A pause of the node's
+/// machine can be invisible to the first ones, a jump of the store's clock to the last one.
+///
+/// A request has two contacts: one that is not after its effect, for comparisons with later ones,
+/// and one that is not before its effect, for comparisons with earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Contact {
-    /// The node's clock before the request.
+    /// The node's monotonic clock.
     pub node: Duration,
-    /// The store's time in the answer, in microseconds.
+    /// The node's wall clock, in microseconds.
+    pub wall_micros: u64,
+    /// The store's time, in microseconds.
     pub store_micros: u64,
 }
 
@@ -64,7 +90,21 @@ mod tests {
     use super::*;
 
     fn contact(node: u64, store: u64) -> Contact {
-        Contact { node: Duration::from_secs(node), store_micros: store * 1_000_000 }
+        let wall_micros = (node + 7000) * 1_000_000;
+        Contact { node: Duration::from_secs(node), wall_micros, store_micros: store * 1_000_000 }
+    }
+
+    /// Story: a machine paused, which its monotonic clock did not show. The store's clock went
+    /// back meanwhile, and the contact before the pause looked fresh.
+    #[test]
+    fn contact_is_not_fresh_after_the_clocks_of_the_node_moved_apart() {
+        let times = SlotTimes::default();
+        let earlier = contact(1000, 5000);
+        for (wall, is_fresh) in [(0, true), (15, true), (16, false), (-15, true), (-16, false)] {
+            let mut now = contact(1010, 5010);
+            now.wall_micros = now.wall_micros.saturating_add_signed(wall * 1_000_000);
+            assert_eq!(times.is_fresh(earlier, now), is_fresh, "{wall} s");
+        }
     }
 
     #[test]

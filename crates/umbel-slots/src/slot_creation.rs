@@ -5,7 +5,7 @@ use umbel_env::{Clock, Creation, Objects};
 use crate::chain::{ChainEnd, ChainState};
 use crate::slot_error::{SlotError, SlotResult};
 use crate::slot_format::{Slot, slot_name};
-use crate::slot_requests::{Timed, read_whole, timed};
+use crate::slot_requests::{Timed, create, read_whole};
 use crate::slot_settings::SLOT_BYTES_MAX;
 
 /// A slot that is created. Every answer but *created* with a time is unknown: the number is read.
@@ -85,8 +85,7 @@ impl SlotCreation {
                 Some(_) => CreationStep::Other,
             }));
         }
-        let before = clock.now_with_suspends();
-        let created = timed(clock, before, objects.create(&name, &self.bytes)?);
+        let created = create(objects, clock, &name, &self.bytes)?;
         let has_time = created.answered.is_some();
         Ok(created.map(|creation| match creation {
             Creation::Created if has_time => CreationStep::Mine,

@@ -6,6 +6,7 @@ mod suite {
     mod event_exploration;
     mod exploration;
     mod explored_events;
+    mod explored_requests;
     mod explored_store;
     mod formats;
     mod histories;

@@ -14,7 +14,8 @@
 //!    and another one deleted meanwhile, it can lack both. Garbage collection, reports and backups
 //!    rely on this guarantee. Slots do not: they read names that they know.
 //! 6. **The store's clock.** Each confirmed creation carries the store's time, so that a caller can
-//!    compare ages without its own wall clock.
+//!    compare ages without its own wall clock. A store whose other answers have no time states it
+//!    on demand ([`Objects::time_micros`]).
 //!
 //! Everything else is left open. A request without an answer can take effect later, even after the
 //! death of its sender ([`Creation::Unknown`]). A deletion can do so, too.
@@ -201,4 +202,16 @@ pub trait Objects: Send + Sync + Debug {
     /// # Errors
     /// The deletion can take effect, now or at any later time.
     fn delete(&self, name: &ObjectName) -> ObjectResult<()>;
+
+    /// Returns a time of the store that is at most `age_max` old by the clock of this process, and
+    /// not later than the store's clock at the return. `None` if the store states its time in all
+    /// answers, as buckets do. A caller takes it before a request and after it, since the machine
+    /// can pause between any two of them.
+    ///
+    /// # Errors
+    /// The store cannot state its time now.
+    fn time_micros(&self, age_max: Duration) -> Result<Option<u64>, ObjectError> {
+        let _ = age_max;
+        Ok(None)
+    }
 }

@@ -60,4 +60,12 @@ macro_rules! delegate_object_calls {
             self.$field.delete(name)
         }
     };
+    (@time_micros $field:tt) => {
+        fn time_micros(
+            &self,
+            age_max: ::std::time::Duration,
+        ) -> ::std::result::Result<::std::option::Option<u64>, $crate::ObjectError> {
+            self.$field.time_micros(age_max)
+        }
+    };
 }

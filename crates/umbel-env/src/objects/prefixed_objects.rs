@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::objects::{
     Creation, CreationRequest, ListPage, ObjectBytes, ObjectError, ObjectErrorKind, ObjectName,
@@ -89,5 +90,9 @@ impl Objects for PrefixedObjects {
 
     fn delete(&self, name: &ObjectName) -> ObjectResult<()> {
         self.inner.delete(&self.inner_name(name, "delete")?)
+    }
+
+    fn time_micros(&self, age_max: Duration) -> Result<Option<u64>, ObjectError> {
+        self.inner.time_micros(age_max)
     }
 }

@@ -29,6 +29,9 @@ pub struct ObjectStoreMode {
     pub list_lag: Duration,
     /// Whether answers have the store's time.
     pub reports_time: bool,
+    /// Whether only creations and writes have the store's time in their answers, as in a directory.
+    /// [`Objects::time_micros`](umbel_env::Objects::time_micros) states it then.
+    pub times_creations_only: bool,
     /// Whether a read of a range returns the whole object.
     pub ignores_ranges: bool,
     /// Whether deletions succeed without an effect, as in a bucket with object lock.
@@ -48,6 +51,7 @@ impl Default for ObjectStoreMode {
             read_lag: Duration::ZERO,
             list_lag: Duration::ZERO,
             reports_time: true,
+            times_creations_only: false,
             ignores_ranges: false,
             keeps_deleted: false,
             hides_absence: false,

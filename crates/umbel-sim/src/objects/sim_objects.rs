@@ -194,4 +194,15 @@ impl Objects for SimObjects {
         let answer = self.call_one(RequestBody::Delete { name: name.as_str().to_owned() })?;
         Ok(Answer { value: (), store_micros: answer.store_micros })
     }
+
+    /// Takes no time of its own, and has no fault.
+    fn time_micros(&self, _: Duration) -> Result<Option<u64>, ObjectError> {
+        if self.is_dead.load(Ordering::Relaxed) {
+            let cause = "the simulated client is dead";
+            return Err(error(ObjectErrorKind::Unavailable, "take the time of", "", cause));
+        }
+        let store = self.store.lock().ignore_poison();
+        let states_time = store.mode.times_creations_only && store.mode.reports_time;
+        Ok(states_time.then(|| store.store_micros()))
+    }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use umbel_env::{ListPage, ListedObject, ObjectBytes, ObjectName};
 
-use crate::objects::object_fault::{FaultRates, ObjectFault, RequestTimes};
+use crate::objects::object_fault::{FaultRates, ObjectFault, RequestKind, RequestTimes};
 use crate::objects::object_store_mode::{ConditionMode, ObjectStoreMode};
 use crate::objects::object_versions::{ObjectVersion, ObjectVersions};
 use crate::objects::request::{AnswerBody, Request, RequestBody, SimAnswer};
@@ -296,7 +296,12 @@ impl SimStore {
         };
         let body = altered(body, request.fault);
         self.note(number, &format!("committed, answer {:016x}", answer_digest(&body)));
-        let store_micros = self.mode.reports_time.then(|| self.store_micros());
+        let has_time = match self.mode.times_creations_only {
+            true => matches!(request.body.kind(), RequestKind::Create | RequestKind::Put),
+            false => true,
+        };
+        let has_time = has_time && self.mode.reports_time;
+        let store_micros = has_time.then(|| self.store_micros());
         if let Some(request) = self.requests.get_mut(&number) {
             request.answer = Some(SimAnswer { body, store_micros });
         }

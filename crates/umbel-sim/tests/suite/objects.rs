@@ -371,6 +371,11 @@ fn stores_that_break_guarantees_do_so() {
     assert!(read(&*store, "a").is_none() && listed(store.list("", None, 9)).is_empty());
     sim.advance(lag);
     assert!(read(&*store, "a").is_some() && listed(store.list("", None, 9)) == ["a"]);
+    let (_, store) = mode(ObjectStoreMode { times_creations_only: true, ..usual() });
+    let created = store.create(&name("a"), b"1").unwrap().store_micros.unwrap();
+    assert_eq!(store.read(&name("a"), 0..1).unwrap().store_micros, None);
+    assert_eq!(store.list("", None, 9).unwrap().store_micros, None);
+    assert!(store.time_micros(Duration::ZERO).unwrap().unwrap() > created);
     let (_, store) = mode(ObjectStoreMode {
         reports_time: false,
         ignores_ranges: true,
@@ -381,6 +386,7 @@ fn stores_that_break_guarantees_do_so() {
         ..usual()
     });
     assert_eq!(store.create(&name("a"), b"1\r2").unwrap().store_micros, None);
+    assert_eq!(store.time_micros(Duration::ZERO).unwrap(), None);
     assert_eq!(read(&*store, "a").unwrap(), b"12");
     assert_eq!(store.read(&name("a"), 0..1).unwrap_err().kind, ObjectErrorKind::Damaged);
     store.delete(&name("a")).unwrap();

@@ -178,7 +178,7 @@ impl History {
             Role::Down | Role::Leading(_) => ChainState::default(),
         };
         self.fault.with_store(&mut self.store, &chain, |state| {
-            let clock = ExploredClock(state.time);
+            let clock = ExploredClock { node: state.time, wall: state.time };
             let store = ExploredStore::new(std::mem::take(state), 0);
             let done = action(node, &store, &clock);
             *state = store.finish().0;

@@ -20,6 +20,8 @@ const SHORT: Bounds = Bounds {
     appends: 2,
     ends: 0,
     alone: 0,
+    apart: 0,
+    turns: 0,
 };
 /// Bounds with more states than a normal test run explores.
 const WIDE: Bounds = Bounds { crashes: 1, appends: 3, ends: 1, ..SHORT };
@@ -33,6 +35,8 @@ const LONG: Bounds = Bounds {
     appends: 120,
     ends: 8,
     alone: 2,
+    apart: 0,
+    turns: 0,
 };
 /// Events of a random history.
 const EVENTS: usize = 800;

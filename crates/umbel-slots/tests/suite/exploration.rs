@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use umbel_env::Objects;
+use umbel_env::{Clock, Objects};
 use umbel_sim::Random;
 use umbel_slots::{
     ChainState, CollectionStep, FollowStep, Slot, SlotCollection, SlotEntry, SlotError,
@@ -20,6 +20,7 @@ use umbel_slots::{
 };
 
 use super::explored_events::{DiskLoss, EventFault, ExploredEvents, slot_ids};
+use super::explored_requests::{ExploredRequest, Replay, StatedTimes};
 use super::explored_store::{ExploredClock, ExploredStore, StoreFault, StoreState, UNIT_MICROS};
 
 /// States and random histories of a normal test run.
@@ -56,6 +57,10 @@ pub struct Bounds {
     pub ends: u8,
     /// Detachments, and opens without the cluster.
     pub alone: u8,
+    /// Requests whose moments are apart.
+    pub apart: u8,
+    /// Times at which the store's clock goes back.
+    pub turns: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -75,6 +80,8 @@ struct Node {
     events: ExploredEvents,
     /// Used while it leads. What it has seen stays valid while it does not.
     collection: SlotCollection,
+    /// A request whose moments are apart.
+    request: Option<ExploredRequest>,
     /// Units in which its clock stood still.
     paused: u64,
     /// Number of ids that it has used.
@@ -85,6 +92,14 @@ struct Node {
 pub struct World {
     pub store: StoreState,
     nodes: Vec<Node>,
+    /// Whether the wall clocks of the nodes show the pauses that the others do not.
+    pub wall_shows: bool,
+    /// The store's times for requests whose moments are apart.
+    pub stated: StatedTimes,
+    /// Whether followers do not read floors, which breaks C13.
+    pub ignores_floors: bool,
+    /// Durations of the collections.
+    pub collection_times: SlotTimes,
     pub left: Bounds,
     /// Number of acknowledged slots.
     pub acknowledged: u64,
@@ -119,16 +134,35 @@ impl World {
             disk: None,
             events: ExploredEvents::new(EventFault::None),
             collection: SlotCollection::new(STORE, times),
+            request: None,
             paused: 0,
             ids: 0,
         };
         let nodes = (0..NODES).map(node).collect();
         let (chain, acknowledged_ids) = ((0, Vec::new()), BTreeSet::new());
-        let left = bounds;
-        let mut world =
-            World { store, nodes, left, acknowledged: 0, chain, sent: 0, acknowledged_ids };
+        let mut world = World {
+            store,
+            nodes,
+            wall_shows: false,
+            stated: StatedTimes::default(),
+            ignores_floors: false,
+            collection_times: times,
+            left: bounds,
+            acknowledged: 0,
+            chain,
+            sent: 0,
+            acknowledged_ids,
+        };
         world.plant(EventFault::None);
         world
+    }
+
+    /// Lets collections delete after these durations.
+    pub fn collect_after(&mut self, times: SlotTimes) {
+        self.collection_times = times;
+        for node in &mut self.nodes {
+            node.collection = SlotCollection::new(STORE, times);
+        }
     }
 
     /// Gives each node the fault, and opens its empty event store.
@@ -166,6 +200,10 @@ impl World {
                 // All clocks run, or that of one node stands still, or only the store's jumps.
                 all.extend((0..=ALL_NODES).map(|paused| Event::Tick { units, paused }));
             }
+        }
+        if self.left.turns > 0 {
+            let units = times.keep.as_micros() as u64 / UNIT_MICROS;
+            all.push(Event::TurnBack { units });
         }
         for node in 0..NODES {
             self.add_node_events(node, &mut all);
@@ -205,6 +243,12 @@ impl World {
             Action::Collect,
             Action::RestartCollection,
         ];
+        match &self.nodes[node].request {
+            Some(request) if request.has_effect() => actions.push(Action::GetAnswer),
+            Some(_) => all.push(Event::Effect { node, outcome: 0 }),
+            None if self.left.apart > 0 => all.push(Event::Send(node)),
+            None => {}
+        }
         if events.can_commit() {
             actions.push(Action::Commit);
         }
@@ -238,6 +282,20 @@ impl World {
                     }
                 }
             }
+            Event::TurnBack { units } => {
+                self.left.turns -= 1;
+                self.store.turned_back += units;
+            }
+            Event::Send(node) => {
+                if !self.can_act(node, Action::Step) {
+                    return Ok(0);
+                }
+                self.left.apart -= 1;
+                let request =
+                    ExploredRequest::new(self.clock(node), self.store.clock() * UNIT_MICROS);
+                self.nodes[node].request = Some(request);
+            }
+            Event::Effect { node, outcome } => return Ok(self.take_effect(node, outcome)),
             Event::Start(node) => {
                 if !self.nodes[node].events.open()? {
                     return Ok(0);
@@ -246,9 +304,9 @@ impl World {
             }
             Event::Crash { node, loss } => {
                 self.left.crashes -= 1;
-                self.crash(node, loss, times);
+                self.crash(node, loss);
             }
-            Event::Replace(node) => self.crash(node, DiskLoss::Everything, times),
+            Event::Replace(node) => self.crash(node, DiskLoss::Everything),
             Event::Close(node) => self.close(node),
             Event::Demote(node) => {
                 if !matches!(self.nodes[node].role, Role::Leading(_)) {
@@ -283,7 +341,7 @@ impl World {
             if number >= outcomes {
                 break;
             }
-            if let Event::Act { outcome, .. } = &mut event {
+            if let Some(outcome) = event.outcome() {
                 *outcome = number;
             }
             let mut next = self.clone();
@@ -298,6 +356,7 @@ impl World {
     /// Follows from the state on the disk.
     fn follow(&mut self, node: usize, times: SlotTimes) {
         let disk = self.nodes[node].disk.clone();
+        self.nodes[node].request = None;
         self.nodes[node].role = Role::Following(Box::new(takeover(node, times, disk)));
     }
 
@@ -311,13 +370,16 @@ impl World {
     fn close(&mut self, node: usize) {
         self.left.ends -= u8::from(self.nodes[node].role != Role::Alone);
         self.nodes[node].role = Role::Down;
+        self.nodes[node].request = None;
         let ids = self.nodes[node].events.close();
         self.acknowledged_ids.extend(ids);
     }
 
-    fn crash(&mut self, node: usize, loss: DiskLoss, times: SlotTimes) {
+    fn crash(&mut self, node: usize, loss: DiskLoss) {
+        let times = self.collection_times;
         let node = &mut self.nodes[node];
         node.role = Role::Down;
+        node.request = None;
         node.collection = SlotCollection::new(STORE, times);
         node.events.crash(loss);
         if loss == DiskLoss::Everything {
@@ -325,11 +387,46 @@ impl World {
         }
     }
 
+    /// The clocks of a node.
+    fn clock(&self, node: usize) -> ExploredClock {
+        let shown = self.store.time - self.nodes[node].paused;
+        ExploredClock { node: shown, wall: if self.wall_shows { self.store.time } else { shown } }
+    }
+
+    /// Lets the request of a node take effect. Returns the number of outcomes that it could have
+    /// had.
+    fn take_effect(&mut self, node: usize, outcome: usize) -> usize {
+        let clock = self.clock(node);
+        let Node { role, request, .. } = &mut self.nodes[node];
+        let Some(request) = request else { return 0 };
+        let store = ExploredStore::new(std::mem::take(&mut self.store), outcome);
+        let micros = store.micros();
+        // The state machine itself gets the answer later.
+        let has_effect = request.take_effect(&store, micros, |objects| match role.clone() {
+            Role::Following(mut takeover) => drop(takeover.step(objects, &clock)),
+            Role::Leading(mut writer) => drop(writer.step(objects, &clock)),
+            Role::Down | Role::Alone => {}
+        });
+        assert!(has_effect, "each step sends a request");
+        let outcomes;
+        (self.store, outcomes) = store.finish();
+        outcomes
+    }
+
     fn new_id(&mut self, node: usize) -> [u8; 16] {
         self.nodes[node].ids += 1;
         let mut uid = [0; 16];
         (uid[0], uid[1]) = (node as u8 + 2, self.nodes[node].ids);
         uid
+    }
+
+    /// The answer that a node gets, if the action is to get one.
+    fn replay(&mut self, node: usize, action: Action) -> Option<Replay> {
+        if action != Action::GetAnswer {
+            return None;
+        }
+        let request = self.nodes[node].request.take()?;
+        Some(request.replay(self.stated, self.clock(node), self.store.clock() * UNIT_MICROS))
     }
 
     /// Does one thing at a node. Returns the number of outcomes that its request could have had;
@@ -345,15 +442,21 @@ impl World {
             return Ok(0);
         }
         let mut role = std::mem::replace(&mut self.nodes[node].role, Role::Down);
-        let clock = ExploredClock(self.store.time - self.nodes[node].paused);
+        let (clock, replay) = (self.clock(node), self.replay(node, action));
+        let ignores_floors = self.ignores_floors && matches!(role, Role::Following(_));
         let store = ExploredStore::new(std::mem::take(&mut self.store), outcome);
+        let store = store.with_hidden_floors(ignores_floors);
+        let (target, shown_clock): (&dyn Objects, &dyn Clock) = match &replay {
+            Some(replay) => (replay, replay),
+            None => (&store, &clock),
+        };
         let mut done = Done::Nothing;
         match (action, &mut role) {
-            (Action::Step, Role::Following(takeover)) => {
-                done = Done::Took(takeover.step(&store, &clock));
+            (Action::Step | Action::GetAnswer, Role::Following(takeover)) => {
+                done = Done::Took(takeover.step(target, shown_clock));
             }
-            (Action::Step, Role::Leading(writer)) => {
-                done = Done::Wrote(writer.step(&store, &clock));
+            (Action::Step | Action::GetAnswer, Role::Leading(writer)) => {
+                done = Done::Wrote(writer.step(target, shown_clock));
             }
             (Action::Propose, Role::Leading(writer)) => {
                 self.left.proposals -= 1;
@@ -415,7 +518,10 @@ impl World {
     }
 
     fn can_act(&self, node: usize, action: Action) -> bool {
+        let request = self.nodes[node].request.as_ref();
         match (&self.nodes[node].role, action) {
+            (_, Action::GetAnswer) => request.is_some_and(ExploredRequest::has_effect),
+            (_, Action::Step) if request.is_some() => false,
             (Role::Leading(writer), Action::Step) => writer.is_busy(),
             (Role::Leading(writer), Action::Propose) => {
                 !writer.is_busy() && self.left.proposals > 0
@@ -445,6 +551,10 @@ impl World {
         match done {
             Done::Nothing | Done::Took(Ok(TakeoverStep::Again)) => {}
             Done::Acknowledged(ids) => self.acknowledge(node, ids?)?,
+            // A list lacked the only snapshot. The process ends, and is started again.
+            Done::Took(Err(SlotError::Refused(_))) if self.store.lists_lack => {
+                self.crash(node, DiskLoss::Nothing);
+            }
             Done::Took(Err(error)) => checked(error)?,
             Done::Wrote(Err(error)) => checked(error)?,
             Done::Collected(Err(error)) => checked(error)?,
@@ -572,6 +682,17 @@ pub enum Event {
         units: u64,
         paused: usize,
     },
+    /// The store's clock goes back.
+    TurnBack {
+        units: u64,
+    },
+    /// A node sends a request whose moments are apart.
+    Send(usize),
+    /// A request that was sent takes effect.
+    Effect {
+        node: usize,
+        outcome: usize,
+    },
     Start(usize),
     Crash {
         node: usize,
@@ -593,6 +714,16 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// The outcome of its request.
+    fn outcome(&mut self) -> Option<&mut usize> {
+        match self {
+            Event::Act { outcome, .. } | Event::Effect { outcome, .. } => Some(outcome),
+            _ => None,
+        }
+    }
+}
+
 /// An event with a violation.
 struct Failed {
     event: Event,
@@ -604,6 +735,8 @@ struct Failed {
 pub enum Action {
     /// The next request of its state machine.
     Step,
+    /// The answer arrives to a request that took effect.
+    GetAnswer,
     Propose,
     /// A node at the end follows on.
     Follow,
@@ -720,7 +853,9 @@ fn is_rare(event: Event) -> bool {
         | Event::Detach(_)
         | Event::Replace(_) => true,
         Event::Act { action: Action::RestartCollection | Action::Append { .. }, .. } => true,
+        Event::TurnBack { .. } => true,
         Event::Act { .. } | Event::Land(_) | Event::Start(_) => false,
+        Event::Send(_) | Event::Effect { .. } => false,
     }
 }
 
@@ -742,7 +877,7 @@ pub fn walk(mut world: World, times: SlotTimes, seed: u64, count: usize) -> Resu
         if is_rare(event) && random.below(8) != 0 {
             continue;
         }
-        if let Event::Act { outcome, .. } = &mut event {
+        if let Some(outcome) = event.outcome() {
             // Half of the requests have no fault.
             *outcome = random.below_usize(6).saturating_sub(3);
         }
@@ -760,7 +895,7 @@ pub fn from_environment(name: &str, default: usize) -> usize {
 }
 
 /// Slots without appends.
-const SLOTS: Bounds = Bounds {
+pub const SLOTS: Bounds = Bounds {
     proposals: 0,
     snapshots: 0,
     crashes: 0,
@@ -769,6 +904,8 @@ const SLOTS: Bounds = Bounds {
     appends: 0,
     ends: 0,
     alone: 0,
+    apart: 0,
+    turns: 0,
 };
 
 #[test]

@@ -55,6 +55,10 @@ pub struct StoreState {
     pub odd_slots_late: u64,
     /// Whether answers have no time.
     pub hides_time: bool,
+    /// Whether a list can lack any name.
+    pub lists_lack: bool,
+    /// Units by which the store's clock went back.
+    pub turned_back: u64,
 }
 
 impl StoreState {
@@ -64,12 +68,17 @@ impl StoreState {
         self.time += units;
     }
 
+    /// The store's clock.
+    pub fn clock(&self) -> u64 {
+        self.time.saturating_sub(self.turned_back)
+    }
+
     /// Creates an object if the name is free.
     pub fn land(&mut self, name: &str, bytes: &[u8]) -> bool {
         if self.objects.contains_key(name) && self.fault != StoreFault::IgnoresConditions {
             return false;
         }
-        self.objects.insert(name.to_owned(), (bytes.to_vec(), self.time));
+        self.objects.insert(name.to_owned(), (bytes.to_vec(), self.clock()));
         self.first.entry(name.to_owned()).or_insert_with(|| bytes.to_vec());
         true
     }
@@ -98,17 +107,30 @@ pub struct ExploredStore {
     state: Mutex<StoreState>,
     outcome: usize,
     outcomes: Mutex<usize>,
+    /// Whether reads find no floor.
+    hides_floors: bool,
 }
 
 impl ExploredStore {
     /// The store in this state; the request of the step has outcome number `outcome`.
     pub fn new(state: StoreState, outcome: usize) -> ExploredStore {
-        ExploredStore { state: Mutex::new(state), outcome, outcomes: Mutex::new(1) }
+        let (state, outcomes) = (Mutex::new(state), Mutex::new(1));
+        ExploredStore { state, outcome, outcomes, hides_floors: false }
+    }
+
+    /// The store for a node that does not read floors, if `hides_floors`.
+    pub fn with_hidden_floors(self, hides_floors: bool) -> ExploredStore {
+        ExploredStore { hides_floors, ..self }
     }
 
     /// The state after the step, and the number of outcomes that its request could have had.
     pub fn finish(self) -> (StoreState, usize) {
         (self.state.into_inner().expect("one thread"), self.outcomes.into_inner().expect("one"))
+    }
+
+    /// The store's clock, in microseconds.
+    pub fn micros(&self) -> u64 {
+        self.state.lock().expect("one thread").clock() * UNIT_MICROS
     }
 
     fn choose(&self, outcomes: usize) -> usize {
@@ -119,7 +141,7 @@ impl ExploredStore {
     fn answer<T>(state: &StoreState, name: &str, value: T) -> ObjectResult<T> {
         let is_late = name.starts_with("slots/") && name.ends_with(['1', '3', '5', '7', '9']);
         let late = if is_late { state.odd_slots_late } else { 0 };
-        let micros = state.time.saturating_sub(late) * UNIT_MICROS;
+        let micros = state.clock().saturating_sub(late) * UNIT_MICROS;
         Ok(Answer { value, store_micros: (!state.hides_time).then_some(micros) })
     }
 
@@ -180,7 +202,8 @@ impl Objects for ExploredStore {
 
     fn read(&self, name: &ObjectName, range: Range<u64>) -> ObjectResult<Option<ObjectBytes>> {
         let state = self.state.lock().expect("one thread");
-        let found = state.objects.get(name.as_str()).map(|(bytes, _)| {
+        let is_hidden = self.hides_floors && name.as_str().starts_with("floors/");
+        let found = state.objects.get(name.as_str()).filter(|_| !is_hidden).map(|(bytes, _)| {
             let end = bytes.len().min(range.end as usize);
             let part = bytes[range.start as usize..end].to_vec();
             ObjectBytes { bytes: part, object_bytes: bytes.len() as u64 }
@@ -191,16 +214,20 @@ impl Objects for ExploredStore {
     fn list(&self, prefix: &str, after: Option<&str>, _: usize) -> ObjectResult<ListPage> {
         let state = self.state.lock().expect("one thread");
         let now = state.objects.iter().map(|(name, it)| (name.clone(), it.1)).collect();
-        let lags = state.earlier != now;
-        let names = match self.choose(if lags { 2 } else { 1 }) {
-            0 => &now,
-            _ => &state.earlier,
-        };
-        let names = names.iter().filter(|(name, _)| {
+        let is_listed = |name: &str| {
             name.starts_with(prefix)
-                && after.is_none_or(|after| name.as_str() > after)
-                && state.hidden.as_ref() != Some(*name)
-        });
+                && after.is_none_or(|after| name > after)
+                && state.hidden.as_deref() != Some(name)
+        };
+        let lags = if state.earlier == now { 1 } else { 2 };
+        let count = now.keys().filter(|name| is_listed(name)).count();
+        let chosen = self.choose(lags + if state.lists_lack { count } else { 0 });
+        let names = if chosen == 1 && lags == 2 { &state.earlier } else { &now };
+        let listed = names.iter().filter(|(name, _)| is_listed(name));
+        // Each further outcome lacks another name.
+        let lacking = chosen.checked_sub(lags);
+        let listed = listed.enumerate().filter(|(index, _)| lacking != Some(*index));
+        let names = listed.map(|(_, listed)| listed);
         let listed = names.map(|(name, created)| ListedObject {
             name: ObjectName::new(name.clone()).expect("a name"),
             bytes: 0,
@@ -233,16 +260,21 @@ impl Objects for ExploredStore {
     }
 }
 
-/// The clock of a node: the explored time, less the pauses that the node did not see.
-#[derive(Debug)]
-pub struct ExploredClock(pub u64);
+/// The clocks of a node: the explored time, less the pauses that they did not show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ExploredClock {
+    /// Units of the monotonic clock.
+    pub node: u64,
+    /// Units of the wall clock.
+    pub wall: u64,
+}
 
 impl Clock for ExploredClock {
     fn now(&self) -> Duration {
-        Duration::from_micros(self.0 * UNIT_MICROS)
+        Duration::from_micros(self.node * UNIT_MICROS)
     }
 
     fn wall_micros(&self) -> u64 {
-        0
+        self.wall * UNIT_MICROS
     }
 }

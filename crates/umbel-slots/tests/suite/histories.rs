@@ -44,7 +44,8 @@ impl Script {
 
     /// Lets a node send one request, which has no fault.
     pub fn act<T>(&mut self, action: impl FnOnce(&dyn Objects, &ExploredClock) -> T) -> T {
-        let clock = ExploredClock(self.store.time - self.paused);
+        let node = self.store.time - self.paused;
+        let clock = ExploredClock { node, wall: node };
         let store = ExploredStore::new(std::mem::take(&mut self.store), 0);
         let done = action(&store, &clock);
         self.store = store.finish().0;

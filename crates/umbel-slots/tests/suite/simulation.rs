@@ -32,11 +32,13 @@ fn times() -> SlotTimes {
     SlotTimes { fresh: seconds(60), skew: seconds(15), keep: seconds(480) }
 }
 
-/// The clock of a node, which stood still for some time.
+/// The clocks of a node, which stood still for some time.
 #[derive(Debug)]
 struct NodeClock {
     base: Arc<dyn Clock>,
     paused: Duration,
+    /// Time in which the wall clock stood still, too.
+    wall_paused: Duration,
 }
 
 impl Clock for NodeClock {
@@ -45,7 +47,7 @@ impl Clock for NodeClock {
     }
 
     fn wall_micros(&self) -> u64 {
-        self.base.wall_micros()
+        self.base.wall_micros() - self.wall_paused.as_micros() as u64
     }
 }
 
@@ -72,6 +74,8 @@ struct History {
     sim: ObjectSim,
     times: SlotTimes,
     random: Random,
+    /// Whether the wall clocks show pauses.
+    shows_pauses: bool,
     nodes: Vec<Node>,
     /// The slot that a node first reported for each number.
     reported: BTreeMap<u64, Slot>,
@@ -100,7 +104,11 @@ impl History {
         sim.set_landing_delay(Duration::from_secs(1500));
         let node = |number: usize| Node {
             objects: sim.client(number as u64),
-            clock: NodeClock { base: sim.env().clock, paused: Duration::ZERO },
+            clock: NodeClock {
+                base: sim.env().clock,
+                paused: Duration::ZERO,
+                wall_paused: Duration::ZERO,
+            },
             role: Role::Down,
             collection: SlotCollection::new(STORE, times),
             disk: None,
@@ -108,7 +116,9 @@ impl History {
         };
         let nodes = (0..NODES).map(node).collect();
         let reported = BTreeMap::new();
-        History { sim, times, random, nodes, reported, acknowledged: 0, deleted: 0 }
+        let shows_pauses = seed % 4 == 0;
+        let (acknowledged, deleted) = (0, 0);
+        History { sim, times, random, shows_pauses, nodes, reported, acknowledged, deleted }
     }
 
     fn uid(&mut self) -> [u8; 16] {
@@ -129,7 +139,9 @@ impl History {
                 self.sim.advance(time);
                 // A pause of the machine, which its clock does not show.
                 if self.random.below(2) == 0 {
-                    self.nodes[node].clock.paused += time;
+                    let clock = &mut self.nodes[node].clock;
+                    clock.paused += time;
+                    clock.wall_paused += if self.shows_pauses { Duration::ZERO } else { time };
                 }
             }
             4..=20 => self.sim.advance(Duration::from_millis(self.random.below(4000))),
@@ -294,13 +306,11 @@ fn run(seed: u64, mode: ObjectStoreMode, times: SlotTimes) -> Result<(u64, u64),
     Ok((history.acknowledged, history.deleted))
 }
 
-#[test]
-fn nodes_agree_on_a_simulated_store() {
-    let seeds = std::env::var("UMBEL_SLOT_SEEDS");
-    let seeds = seeds.map_or(SEEDS, |text| text.parse().expect("a number"));
+/// Runs this many histories, and checks that they show something.
+fn run_all(seeds: u64, mode: &ObjectStoreMode) {
     let (mut acknowledged, mut deleted) = (0, 0);
     for seed in 0..seeds {
-        match run(seed, ObjectStoreMode::default(), times()) {
+        match run(seed, mode.clone(), times()) {
             Ok((slots, objects)) => {
                 (acknowledged, deleted) = (acknowledged + slots, deleted + objects)
             }
@@ -309,6 +319,22 @@ fn nodes_agree_on_a_simulated_store() {
     }
     assert!(acknowledged > 10 * seeds, "{acknowledged} acknowledged slots show nothing");
     assert!(deleted > seeds, "{deleted} deleted objects show nothing");
+}
+
+fn seeds() -> u64 {
+    let seeds = std::env::var("UMBEL_SLOT_SEEDS");
+    seeds.map_or(SEEDS, |text| text.parse().expect("a number"))
+}
+
+#[test]
+fn nodes_agree_on_a_simulated_store() {
+    run_all(seeds(), &ObjectStoreMode::default());
+}
+
+#[test]
+fn nodes_agree_on_a_simulated_directory() {
+    let mode = ObjectStoreMode { times_creations_only: true, ..ObjectStoreMode::default() };
+    run_all(seeds() / 5, &mode);
 }
 
 #[test]
