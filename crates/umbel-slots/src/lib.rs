@@ -24,6 +24,7 @@ mod slot_collection;
 mod slot_creation;
 mod slot_entry;
 mod slot_error;
+mod slot_floor;
 mod slot_follower;
 mod slot_format;
 mod slot_requests;
@@ -55,4 +56,5 @@ pub fn fuzz_slot(bytes: &[u8]) {
     slot_entry::fuzz(bytes);
     slot_format::fuzz(bytes);
     slot_snapshot::fuzz(bytes);
+    slot_floor::fuzz(bytes);
 }

@@ -4,7 +4,7 @@ use umbel_base::checksum::checksum;
 
 use crate::decode_error::DecodeError;
 
-/// Format of slots and snapshots that this Umbel reads and writes.
+/// Format of slots, snapshots and floors that this Umbel reads and writes.
 pub const SLOT_FORMAT: u8 = 2;
 /// Limit of numbers and epochs, so that the next one exists as well.
 pub const NUMBER_LIMIT: u64 = 1 << 63;

@@ -1,13 +1,18 @@
 //! [`SlotCollection`]: deletes slots and snapshots that no node needs.
 //!
-//! INVARIANT: only what the newest snapshot older than [`SlotTimes::keep`] makes unnecessary is
-//! deleted. Its age counts by the store's clock and by the clock of this node, which must have seen
-//! it for as long: a jump of the store's clock deletes nothing. This node must have read it, too: a
-//! damaged snapshot, or that of another log, deletes nothing.
+//! A round announces the next deletion by a [`Floor`], or deletes what the newest floor announced.
 //!
-//! INVARIANT: a slot is deleted only after all earlier snapshots and all earlier slots. So a node
-//! with an earlier state finds neither, if a round ends early: it never applies a late creation of
-//! a deleted number after a slot that is left.
+//! INVARIANT: a floor ends with a snapshot that is at least half of [`SlotTimes::keep`] old, by the
+//! store's clock and by the clock of this node, which must have seen it for as long: a jump of the
+//! store's clock deletes nothing. This node must have read it, too: a damaged snapshot, or that of
+//! another log, deletes nothing.
+//!
+//! INVARIANT: only what the newest floor announced is deleted, and only half of
+//! [`SlotTimes::keep`] after this node saw the floor first, by both clocks. No later floor is
+//! announced before.
+//!
+//! INVARIANT: a slot is deleted only after all earlier snapshots and all earlier slots that the
+//! lists have. A round that ends early leaves the newest ones.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,8 +21,9 @@ use umbel_env::{Clock, ObjectName, Objects};
 
 use crate::freshness::{Contact, SlotTimes, micros};
 use crate::slot_error::{SlotError, SlotResult};
+use crate::slot_floor::{Floor, FloorSearch};
 use crate::slot_format::{SLOT_PREFIX, number_of_slot};
-use crate::slot_requests::{list, read_whole, unreadable};
+use crate::slot_requests::{create, list, read_whole, unreadable};
 use crate::slot_snapshot::{
     SNAPSHOT_BYTES_MAX, SNAPSHOT_PREFIX, SlotSnapshot, parse_snapshot_name,
 };
@@ -29,26 +35,53 @@ pub struct SlotCollection {
     times: SlotTimes,
     /// Moment at which this node saw each snapshot first.
     seen: BTreeMap<String, Duration>,
-    /// Name of the snapshot that this node read last.
+    /// The newest floor, and the moment at which this node saw it first.
+    floor: Floor,
+    floor_seen: Option<Contact>,
+    /// Name of the snapshot at the newest floor that this node has read.
     confirmed: Option<String>,
     phase: Phase,
+}
+
+/// Snapshots of a list, with the times of their creation.
+type Snapshots = BTreeMap<String, Option<u64>>;
+
+/// What a round can do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Round {
+    /// Name of the snapshot with which the next floor can end.
+    next: Option<String>,
+    /// Names of objects to be deleted.
+    doomed: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Phase {
     Snapshots {
         after: Option<String>,
-        found: BTreeMap<String, Option<u64>>,
+        found: Snapshots,
     },
-    /// Reads the snapshot that makes others unnecessary.
+    /// Reads floors, up to one that is missing.
+    Floors {
+        found: Snapshots,
+        listed: Contact,
+        search: FloorSearch,
+    },
+    /// Reads the snapshot at the newest floor, which makes others unnecessary.
     Confirming {
         name: String,
-        floor: u64,
-        doomed: Vec<String>,
+        round: Round,
     },
     Slots {
-        floor: u64,
-        doomed: Vec<String>,
+        round: Round,
+    },
+    /// Reads the snapshot with which the next floor ends.
+    Reading {
+        name: String,
+    },
+    /// Creates the next floor.
+    Announcing {
+        floor: Floor,
     },
     /// Deletes these objects, the last one first.
     Deleting {
@@ -71,8 +104,15 @@ pub enum CollectionStep {
 impl SlotCollection {
     /// A collection that has seen nothing.
     pub fn new(store: [u8; 16], times: SlotTimes) -> SlotCollection {
-        let (seen, confirmed) = (BTreeMap::new(), None);
-        SlotCollection { store, times, seen, confirmed, phase: Phase::first() }
+        SlotCollection {
+            store,
+            times,
+            seen: BTreeMap::new(),
+            floor: Floor::default(),
+            floor_seen: None,
+            confirmed: None,
+            phase: Phase::first(),
+        }
     }
 
     /// Begins a new round.
@@ -88,15 +128,36 @@ impl SlotCollection {
     pub fn step(&mut self, objects: &dyn Objects, clock: &dyn Clock) -> SlotResult<CollectionStep> {
         match self.phase.clone() {
             Phase::Snapshots { after, found } => self.list_snapshots(objects, clock, after, found),
-            Phase::Confirming { name, floor, doomed } => {
-                self.confirm_snapshot(objects, clock, name, floor, doomed)
+            Phase::Floors { found, listed, search } => {
+                self.read_floor(objects, clock, found, listed, search)
             }
-            Phase::Slots { floor, doomed } => self.list_slots(objects, clock, floor, doomed),
-            Phase::Deleting { mut doomed } => {
-                let Some(name) = doomed.pop() else {
-                    self.phase = Phase::first();
-                    return Ok(CollectionStep::Done);
+            Phase::Confirming { name, round } => {
+                let Some(_) = self.read_snapshot(objects, clock, &name)? else {
+                    // Another node deleted it after a newer one.
+                    return Ok(self.end_round());
                 };
+                self.confirmed = Some(name);
+                self.phase = Phase::Slots { round };
+                Ok(CollectionStep::Again)
+            }
+            Phase::Slots { round } => self.list_slots(objects, clock, round),
+            Phase::Reading { name } => {
+                let Some(snapshot) = self.read_snapshot(objects, clock, &name)? else {
+                    return Ok(self.end_round());
+                };
+                let number = self.floor.number + 1;
+                let end = snapshot.chain.end;
+                let floor = Floor { number, slot: end.number, uid: end.uid };
+                self.phase = Phase::Announcing { floor };
+                Ok(CollectionStep::Again)
+            }
+            Phase::Announcing { floor } => {
+                // Whatever the answer, the next round reads the floors.
+                create(objects, clock, &floor.name(), &floor.encode(&self.store))?;
+                Ok(self.end_round())
+            }
+            Phase::Deleting { mut doomed } => {
+                let Some(name) = doomed.pop() else { return Ok(self.end_round()) };
                 objects.delete(&object_name(&name)?)?;
                 self.phase = Phase::Deleting { doomed };
                 Ok(CollectionStep::Again)
@@ -104,18 +165,20 @@ impl SlotCollection {
         }
     }
 
+    fn end_round(&mut self) -> CollectionStep {
+        self.phase = Phase::first();
+        CollectionStep::Done
+    }
+
     fn list_snapshots(
         &mut self,
         objects: &dyn Objects,
         clock: &dyn Clock,
         after: Option<String>,
-        mut found: BTreeMap<String, Option<u64>>,
+        mut found: Snapshots,
     ) -> SlotResult<CollectionStep> {
         let page = list(objects, clock, SNAPSHOT_PREFIX, after.as_deref())?;
-        let Some(contact) = page.contact else {
-            self.phase = Phase::first();
-            return Ok(CollectionStep::Done);
-        };
+        let Some(listed) = page.contact else { return Ok(self.end_round()) };
         for object in page.value.objects {
             if parse_snapshot_name(object.name.as_str()).is_some() {
                 found.insert(object.name.as_str().to_owned(), object.created_micros);
@@ -129,65 +192,105 @@ impl SlotCollection {
         for name in found.keys() {
             self.seen.entry(name.clone()).or_insert(clock.now_with_suspends());
         }
-        let is_old =
-            |(name, created): &(&String, &Option<u64>)| self.is_old(name, **created, contact);
-        let old = found.iter().filter(is_old);
-        let old = old.filter_map(|(name, _)| Some((parse_snapshot_name(name)?, name.clone())));
-        let Some((floor, name)) = old.max() else {
-            self.phase = Phase::first();
-            return Ok(CollectionStep::Done);
-        };
-        let doomed = found.into_keys();
-        let doomed = doomed.filter(|name| parse_snapshot_name(name).is_some_and(|it| it < floor));
-        let doomed = doomed.collect();
-        self.phase = match self.confirmed.as_ref() == Some(&name) {
-            true => Phase::Slots { floor, doomed },
-            false => Phase::Confirming { name, floor, doomed },
-        };
+        self.phase = Phase::Floors { found, listed, search: FloorSearch::new(self.floor) };
         Ok(CollectionStep::Again)
     }
 
-    fn confirm_snapshot(
+    fn read_floor(
         &mut self,
         objects: &dyn Objects,
         clock: &dyn Clock,
-        name: String,
-        floor: u64,
-        doomed: Vec<String>,
+        found: Snapshots,
+        listed: Contact,
+        mut search: FloorSearch,
     ) -> SlotResult<CollectionStep> {
-        let object = object_name(&name)?;
-        let Some(bytes) = read_whole(objects, clock, &object, SNAPSHOT_BYTES_MAX)?.value else {
-            // Another node deleted it after a newer one.
-            self.phase = Phase::first();
-            return Ok(CollectionStep::Done);
+        let Some(now) = search.step(objects, clock, &self.store)? else {
+            self.phase = Phase::Floors { found, listed, search };
+            return Ok(CollectionStep::Again);
         };
-        SlotSnapshot::decode(&bytes, &self.store, floor).map_err(|error| {
-            unreadable(objects, &object, error, "nothing is deleted until it is moved away")
-        })?;
-        self.confirmed = Some(name);
-        self.phase = Phase::Slots { floor, doomed };
+        if search.newest.number > self.floor.number {
+            (self.floor, self.floor_seen) = (search.newest, search.answered);
+            self.confirmed = None;
+        }
+        let next = self.next_end(&found, listed);
+        if self.floor.number == 0 {
+            return Ok(self.announce(next));
+        }
+        let half = self.times.keep / 2;
+        if !self.floor_seen.is_some_and(|seen| self.times.is_past(seen, now, half)) {
+            return Ok(self.end_round());
+        }
+        let end = self.floor.slot;
+        let number = |name: &&String| parse_snapshot_name(name.as_str());
+        let Some(name) = found.keys().find(|name| number(name) == Some(end)) else {
+            // The list lacks the snapshot at the floor, or it is gone.
+            return Ok(self.end_round());
+        };
+        let doomed = found.keys().filter(|name| number(name).is_some_and(|it| it < end)).cloned();
+        let (name, round) = (name.clone(), Round { next, doomed: doomed.collect() });
+        self.phase = match self.confirmed.as_ref() == Some(&name) {
+            true => Phase::Slots { round },
+            false => Phase::Confirming { name, round },
+        };
         Ok(CollectionStep::Again)
     }
 
+    /// Name of the newest snapshot after the floor that is old enough to end the next one.
+    fn next_end(&self, found: &Snapshots, listed: Contact) -> Option<String> {
+        let old = found.iter().filter(|(name, created)| self.is_old(name, **created, listed));
+        let old = old.filter_map(|(name, _)| Some((parse_snapshot_name(name)?, name)));
+        let (number, name) = old.max()?;
+        (number > self.floor.slot).then(|| name.clone())
+    }
+
+    /// Goes on with the announcement of the next floor.
+    fn announce(&mut self, next: Option<String>) -> CollectionStep {
+        let Some(name) = next else { return self.end_round() };
+        self.phase = Phase::Reading { name };
+        CollectionStep::Again
+    }
+
+    /// Reads a snapshot; `None` if there is none.
+    fn read_snapshot(
+        &self,
+        objects: &dyn Objects,
+        clock: &dyn Clock,
+        name: &str,
+    ) -> SlotResult<Option<SlotSnapshot>> {
+        let object = object_name(name)?;
+        let read = read_whole(objects, clock, &object, SNAPSHOT_BYTES_MAX)?;
+        let (Some(bytes), Some(number)) = (read.value, parse_snapshot_name(name)) else {
+            return Ok(None);
+        };
+        let snapshot = SlotSnapshot::decode(&bytes, &self.store, number).map_err(|error| {
+            unreadable(objects, &object, error, "nothing is deleted until it is moved away")
+        })?;
+        Ok(Some(snapshot))
+    }
+
     fn is_old(&self, name: &str, created: Option<u64>, now: Contact) -> bool {
-        let keep = micros(self.times.keep);
+        let half = self.times.keep / 2;
         let stored = self.times.age_micros(now, created);
         let seen = self.seen.get(name).map(|seen| now.node.saturating_sub(*seen));
-        stored.is_some_and(|age| age >= keep) && seen.is_some_and(|age| age >= self.times.keep)
+        stored.is_some_and(|age| age >= micros(half)) && seen.is_some_and(|age| age >= half)
     }
 
     fn list_slots(
         &mut self,
         objects: &dyn Objects,
         clock: &dyn Clock,
-        floor: u64,
-        mut doomed: Vec<String>,
+        round: Round,
     ) -> SlotResult<CollectionStep> {
         // One page a round: the oldest names come first.
         let page = list(objects, clock, SLOT_PREFIX, None)?;
+        let Round { next, mut doomed } = round;
         let names = page.value.objects.iter().map(|object| object.name.as_str());
-        let old = names.filter(|name| number_of_slot(name).is_some_and(|it| it <= floor));
+        let end = self.floor.slot;
+        let old = names.filter(|name| number_of_slot(name).is_some_and(|it| it <= end));
         doomed.extend(old.map(str::to_owned));
+        if doomed.is_empty() {
+            return Ok(self.announce(next));
+        }
         self.phase = Phase::Deleting { doomed: doomed.iter().rev().cloned().collect() };
         Ok(CollectionStep::Found(doomed))
     }

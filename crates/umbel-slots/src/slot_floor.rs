@@ -8,15 +8,17 @@
 use umbel_base::{Decoder, varint};
 use umbel_env::{Clock, ObjectName, Objects};
 
-use crate::chain::ChainEnd;
+use crate::decode_error::DecodeError;
 use crate::freshness::Contact;
-use crate::object_frame::ObjectFrame;
+use crate::object_frame::{NUMBER_LIMIT, ObjectFrame};
 use crate::slot_error::{SlotError, SlotResult};
-use crate::slot_requests::{Timed, damaged, read_whole};
+use crate::slot_requests::{Timed, damaged, read_whole, unreadable};
 
 const FRAME: ObjectFrame = ObjectFrame { magic: *b"UmbelFlr", noun: "floor", offset: 2 };
 /// Prefix of the names of floors.
 const FLOOR_PREFIX: &str = "floors/";
+/// Remedy for a damaged floor. Without it, no node knows which slots are deleted.
+const FLOOR_REMEDY: &str = "start no leader, and restore it";
 /// Maximum bytes of a floor.
 const FLOOR_BYTES_MAX: u64 = 1 << 10;
 
@@ -25,8 +27,10 @@ const FLOOR_BYTES_MAX: u64 = 1 << 10;
 pub struct Floor {
     /// Number of the floor; 0 before the first one.
     pub number: u64,
-    /// The last slot that is deleted. A snapshot has the state after it.
-    pub end: ChainEnd,
+    /// Number of the last slot that is deleted. A snapshot has the state after it.
+    pub slot: u64,
+    /// Uid of this slot.
+    pub uid: [u8; 16],
 }
 
 /// Name of the floor of a number.
@@ -45,9 +49,8 @@ impl Floor {
         let mut out = FRAME.begin();
         out.extend_from_slice(store);
         varint::put_u64(&mut out, self.number);
-        varint::put_u64(&mut out, self.end.number);
-        varint::put_u64(&mut out, self.end.epoch);
-        out.extend_from_slice(&self.end.uid);
+        varint::put_u64(&mut out, self.slot);
+        out.extend_from_slice(&self.uid);
         FRAME.seal(self.number, out)
     }
 
@@ -55,25 +58,24 @@ impl Floor {
     ///
     /// # Errors
     /// The reason why the bytes are not this floor.
-    pub fn decode(bytes: &[u8], store: &[u8; 16], number: u64) -> Result<Floor, String> {
+    pub fn decode(bytes: &[u8], store: &[u8; 16], number: u64) -> Result<Floor, DecodeError> {
         let body = FRAME.open(number, bytes)?;
-        let (found, floor) = Floor::decode_body(body).ok_or("the object is malformed")?;
+        let (found, floor) = Floor::decode_body(body).ok_or_else(DecodeError::malformed)?;
         if found != *store {
-            return Err("it belongs to another replicated log".into());
+            return Err(DecodeError::Wrong("it belongs to another replicated log".into()));
         }
         match floor.number == number {
             true => Ok(floor),
-            false => Err(format!("it states the number {}", floor.number)),
+            false => Err(DecodeError::Wrong(format!("it states the number {}", floor.number))),
         }
     }
 
     fn decode_body(bytes: &[u8]) -> Option<([u8; 16], Floor)> {
         let mut decoder = Decoder::new(bytes);
         let store = decoder.array()?;
-        let number = decoder.varint()?;
-        let (slot, epoch) = (decoder.varint()?, decoder.varint()?);
-        let end = ChainEnd { number: slot, uid: decoder.array()?, epoch };
-        decoder.is_done().then_some((store, Floor { number, end }))
+        let (number, slot, uid) = (decoder.varint()?, decoder.varint()?, decoder.array()?);
+        let is_valid = [number, slot].into_iter().all(|it| (1..NUMBER_LIMIT).contains(&it));
+        (is_valid && decoder.is_done()).then_some((store, Floor { number, slot, uid }))
     }
 }
 
@@ -118,8 +120,8 @@ impl FloorSearch {
         match value {
             Some(bytes) => {
                 let floor = Floor::decode(&bytes, store, number)
-                    .map_err(|reason| damaged(objects, &name, reason))?;
-                if floor.end.number <= self.newest.end.number {
+                    .map_err(|error| unreadable(objects, &name, error, FLOOR_REMEDY))?;
+                if floor.slot <= self.newest.slot {
                     let reason = "it ends before the floor that precedes it".into();
                     return Err(damaged(objects, &name, reason));
                 }
@@ -162,8 +164,7 @@ mod tests {
     const STORE: [u8; 16] = [7; 16];
 
     fn floor(number: u64) -> Floor {
-        let end = ChainEnd { number: number * 300, uid: [9; 16], epoch: 2 };
-        Floor { number, end }
+        Floor { number, slot: number * 300, uid: [9; 16] }
     }
 
     #[test]

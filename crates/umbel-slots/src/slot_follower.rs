@@ -1,14 +1,14 @@
 //! [`SlotFollower`]: a node that applies the slots of others in their order.
 //!
-//! INVARIANT: a slot is applied only if it cannot have been deleted since the last list of
-//! snapshots. A deletion spares everything after the newest snapshot that is older than
-//! [`SlotTimes::keep`]. So the slots after the newest one older than half of it are safe for the
-//! other half. Without this, a slot could be deleted and then be created again by a late request of
-//! a leader that had lost the number.
+//! INVARIANT: a slot is applied only if it cannot have been deleted. A deletion is announced by a
+//! [`Floor`] half of [`SlotTimes::keep`] before. So the slots after the newest floor are safe for
+//! half of it after a read that finds no further floor. Without this, a slot could be deleted and
+//! then be created again by a late request of a leader that had lost the number. A list proves
+//! nothing here, since it can lack any name: it only names snapshots to begin from.
 //!
 //! INVARIANT: a node with a state applies a slot only while the store has the last slot of this
-//! state, or an old snapshot that ends with this slot. Otherwise the objects are an older copy, or
-//! those of another log. Numbers alone prove nothing: each history has a slot with this number.
+//! state, or a floor that ends with this slot. Otherwise the objects are an older copy, or those of
+//! another log. Numbers alone prove nothing: each history has a slot with this number.
 //!
 //! INVARIANT: a node with a state loads only a snapshot of a later state of the same chain (C23).
 //! Otherwise it would drop slots that a leader acknowledged.
@@ -16,8 +16,9 @@
 use umbel_env::{Clock, ObjectName, Objects};
 
 use crate::chain::{ChainEnd, ChainState};
-use crate::freshness::{Contact, SlotTimes, micros};
+use crate::freshness::{Contact, SlotTimes};
 use crate::slot_error::{SlotError, SlotResult};
+use crate::slot_floor::{Floor, FloorSearch, no_time};
 use crate::slot_format::{Slot, slot_name};
 use crate::slot_requests::{Timed, damaged, list, read_whole, unreadable};
 use crate::slot_settings::SLOT_BYTES_MAX;
@@ -41,18 +42,22 @@ pub struct SlotFollower {
     chain: ChainState,
     /// Whether the node has the state after the end. Without it, a snapshot is needed.
     has_state: bool,
+    /// The newest floor that the node knows.
+    floor: Floor,
     phase: Phase,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Phase {
     /// Lists snapshots: the pages so far.
-    Listing { after: Option<String>, found: Listing, contact: Option<Contact> },
+    Listing { after: Option<String>, found: Listing },
+    /// Reads floors, up to one that is missing.
+    Floors { found: Listing, search: FloorSearch },
     /// Reads the newest snapshot.
     Loading { name: String, number: u64, listed: Contact },
     /// Reads the slot at the end of the node's state, which must exist.
     Confirming { listed: Contact },
-    /// Reads a snapshot with the number of the node's state, whose slot can be deleted.
+    /// Reads a snapshot with the number of the state before the first slot.
     ConfirmingSnapshot { name: String, listed: Contact },
     /// Reads slots. Their safety was shown at this moment.
     Reading { listed: Contact },
@@ -62,8 +67,6 @@ enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Listing {
     newest: Option<(u64, String)>,
-    /// Number of the newest snapshot that is older than half of the time for which all is kept.
-    old: Option<u64>,
     /// Name of a snapshot with the number of the node's state.
     at_end: Option<String>,
 }
@@ -85,8 +88,9 @@ impl SlotFollower {
     /// A follower with the state after this chain, or without a state.
     pub fn new(store: [u8; 16], times: SlotTimes, chain: Option<ChainState>) -> SlotFollower {
         let phase = Phase::listing();
-        let has_state = chain.is_some();
-        SlotFollower { store, times, chain: chain.unwrap_or_default(), has_state, phase }
+        let (has_state, floor) = (chain.is_some(), Floor::default());
+        let chain = chain.unwrap_or_default();
+        SlotFollower { store, times, chain, has_state, floor, phase }
     }
 
     /// The last applied slot.
@@ -99,7 +103,7 @@ impl SlotFollower {
         &self.chain
     }
 
-    /// Whether the last list of snapshots was made a fresh time before this contact.
+    /// Whether the last floor was found missing a fresh time before this contact.
     pub(crate) fn is_list_fresh(&self, now: Contact) -> bool {
         matches!(self.phase, Phase::Reading { listed } if self.times.is_fresh(listed, now))
     }
@@ -116,9 +120,8 @@ impl SlotFollower {
     /// repeated.
     pub fn step(&mut self, objects: &dyn Objects, clock: &dyn Clock) -> SlotResult<FollowStep> {
         match self.phase.clone() {
-            Phase::Listing { after, found, contact } => {
-                self.list_page(objects, clock, after, found, contact)
-            }
+            Phase::Listing { after, found } => self.list_page(objects, clock, after, found),
+            Phase::Floors { found, search } => self.read_floor(objects, clock, found, search),
             Phase::Loading { name, number, listed } => {
                 self.load(objects, clock, &name, number, listed)
             }
@@ -136,17 +139,11 @@ impl SlotFollower {
         clock: &dyn Clock,
         after: Option<String>,
         mut found: Listing,
-        first: Option<Contact>,
     ) -> SlotResult<FollowStep> {
         let page = list(objects, clock, SNAPSHOT_PREFIX, after.as_deref())?;
-        let Some(contact) = page.contact else {
-            let reason =
-                "the object store states no time in its answers, so this node cannot know \
-                          whether its state is still kept; use another store"
-                    .to_owned();
-            return Err(SlotError::Refused(format!("{}: {reason}", objects.location())));
-        };
-        let half = micros(self.times.keep / 2);
+        if page.contact.is_none() {
+            return Err(no_time(objects));
+        }
         for object in &page.value.objects {
             let Some(number) = parse_snapshot_name(object.name.as_str()) else { continue };
             if found.newest.as_ref().is_none_or(|(newest, _)| number >= *newest) {
@@ -155,42 +152,63 @@ impl SlotFollower {
             if number == self.chain.end.number {
                 found.at_end = Some(object.name.as_str().to_owned());
             }
-            // An object from the future, or without a time, counts as old.
-            let age = self.times.age_micros(contact, object.created_micros);
-            if age.is_none_or(|age| age >= half) {
-                found.old = found.old.max(Some(number));
-            }
         }
-        // The first page is the oldest knowledge.
-        let first = first.or(Some(contact));
         if let Some(after) = page.value.next_after {
-            self.phase = Phase::Listing { after: Some(after), found, contact: first };
+            self.phase = Phase::Listing { after: Some(after), found };
             return Ok(FollowStep::Again);
         }
-        let listed = first.unwrap_or(contact);
-        self.phase = self.phase_after(found, listed).ok_or_else(|| {
-            SlotError::Refused(format!(
+        if found.newest.is_none() {
+            return Err(SlotError::Refused(format!(
                 "{} has no snapshot of a replicated log; check the prefix, or create a log there",
                 objects.location()
-            ))
-        })?;
+            )));
+        }
+        self.phase = Phase::Floors { found, search: FloorSearch::new(self.floor) };
         Ok(FollowStep::Again)
     }
 
-    /// The phase after a list of snapshots; `None` if there are none.
-    fn phase_after(&self, found: Listing, listed: Contact) -> Option<Phase> {
-        let (number, name) = found.newest?;
-        let end = self.chain.end.number;
-        // No slot has the state before the first one, and an old snapshot can have replaced the
-        // slot at the end of a later state. A late request can have used its number again.
-        let needs_snapshot = end == 0 || found.old == Some(end);
-        let is_behind = !self.has_state || found.old.is_some_and(|old| end < old);
-        Some(match found.at_end {
-            _ if is_behind => Phase::Loading { name, number, listed },
-            Some(name) if needs_snapshot => Phase::ConfirmingSnapshot { name, listed },
-            None if needs_snapshot => Phase::Loading { name, number, listed },
+    fn read_floor(
+        &mut self,
+        objects: &dyn Objects,
+        clock: &dyn Clock,
+        found: Listing,
+        mut search: FloorSearch,
+    ) -> SlotResult<FollowStep> {
+        let Some(listed) = search.step(objects, clock, &self.store)? else {
+            self.phase = Phase::Floors { found, search };
+            return Ok(FollowStep::Again);
+        };
+        self.floor = search.newest;
+        let Floor { slot, uid, .. } = self.floor;
+        let end = self.chain.end;
+        if self.has_state && end.number == slot && end.uid != uid {
+            let reason =
+                format!("this node has another slot with this number; {OTHER_OBJECTS_REMEDY}");
+            return Err(damaged(objects, &slot_name(end.number), reason));
+        }
+        self.phase = self.phase_after(found, listed);
+        Ok(FollowStep::Again)
+    }
+
+    /// The phase after the newest floor is known.
+    fn phase_after(&self, found: Listing, listed: Contact) -> Phase {
+        let (end, floor) = (self.chain.end.number, self.floor.slot);
+        let is_behind = !self.has_state || end < floor;
+        match (found.newest, found.at_end) {
+            // The snapshots of deleted slots have no slot after them.
+            (Some((number, name)), _) if is_behind && number >= floor => {
+                Phase::Loading { name, number, listed }
+            }
+            // The list lacks the snapshots that exist.
+            _ if is_behind => Phase::listing(),
+            // No slot has the state before the first one.
+            (_, Some(name)) if end == 0 => Phase::ConfirmingSnapshot { name, listed },
+            (Some((number, name)), None) if end == 0 => Phase::Loading { name, number, listed },
+            // The floor named the slot, which can be deleted. A late request can have used its
+            // number again.
+            _ if end == floor => Phase::Reading { listed },
             _ => Phase::Confirming { listed },
-        })
+        }
     }
 
     fn load(
@@ -279,7 +297,7 @@ impl SlotFollower {
         Ok(FollowStep::Again)
     }
 
-    /// Whether nothing that the list showed as kept can have been deleted before the answer.
+    /// Whether nothing that no floor had announced can have been deleted before the answer.
     fn is_listed_lately(&self, listed: Contact, answered: Option<Contact>) -> bool {
         answered.is_some_and(|now| self.times.is_within(listed, now, self.times.keep / 4))
     }
@@ -314,6 +332,6 @@ fn object_name(name: &str) -> SlotResult<ObjectName> {
 
 impl Phase {
     fn listing() -> Phase {
-        Phase::Listing { after: None, found: Listing::default(), contact: None }
+        Phase::Listing { after: None, found: Listing::default() }
     }
 }

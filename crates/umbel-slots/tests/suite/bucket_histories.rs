@@ -12,8 +12,6 @@ use super::histories::{STORE, Script, candidate, times};
 
 /// Requests within which a node reaches the end, or stops.
 const STEPS_MAX: usize = 100;
-/// Longer than the time for which all is kept.
-const LONG: u64 = 401;
 
 /// Follows to the end, and reads snapshots with this fault. Returns what the node did.
 fn follow(
@@ -46,7 +44,8 @@ fn replace_bucket(script: &mut Script, earlier: StoreState) {
     script.store = StoreState { time: script.store.time, ..earlier };
 }
 
-/// Another leader goes on for as many slots, and makes a snapshot. A node behind it must load it.
+/// Another leader goes on for as many slots, and deletes them after a snapshot. A node behind it
+/// must load it.
 fn go_on(script: &mut Script, slots: usize) -> SlotWriter {
     let mut writer = script.lead(None).expect("a leader");
     for _ in 1..slots {
@@ -55,8 +54,7 @@ fn go_on(script: &mut Script, slots: usize) -> SlotWriter {
     script.put_snapshot(writer.chain());
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
-    script.store.advance(LONG);
-    script.collect(&mut collection).expect("a round");
+    script.delete_old(&mut collection).expect("a deletion");
     writer
 }
 

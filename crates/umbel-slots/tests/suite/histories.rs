@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use umbel_env::{ObjectName, Objects};
 use umbel_slots::{
-    ChainEnd, ChainState, CollectionStep, LogId, SLOT_BYTES_MAX, SLOT_ENTRIES_MAX, SlotCollection,
-    SlotEntry, SlotError, SlotFollower, SlotIds, SlotResult, SlotSettings, SlotSnapshot,
-    SlotTakeover, SlotTimes, SlotWriter, TakeoverStep, WriteStep,
+    ChainEnd, ChainState, CollectionStep, FollowStep, LogId, SLOT_BYTES_MAX, SLOT_ENTRIES_MAX,
+    Slot, SlotCollection, SlotEntry, SlotError, SlotFollower, SlotIds, SlotResult, SlotSettings,
+    SlotSnapshot, SlotTakeover, SlotTimes, SlotWriter, TakeoverStep, WriteStep,
 };
 
 use super::explored_store::{ExploredClock, ExploredStore, StoreState, UNIT_MICROS};
@@ -119,6 +119,21 @@ impl Script {
         }
     }
 
+    /// Lets a collection that has seen all snapshots announce a deletion, and make it.
+    pub fn delete_old(&mut self, collection: &mut SlotCollection) -> SlotResult<()> {
+        self.announce(collection)?;
+        self.store.advance(201);
+        self.collect(collection)
+    }
+
+    /// Lets a collection that has seen all snapshots announce a deletion.
+    pub fn announce(&mut self, collection: &mut SlotCollection) -> SlotResult<()> {
+        self.store.advance(201);
+        self.collect(collection)?;
+        // This round sees what the one before has announced.
+        self.collect(collection)
+    }
+
     fn slots(&self) -> Vec<&str> {
         let names = self.store.objects.keys().map(String::as_str);
         names.filter(|name| name.starts_with("slots/")).collect()
@@ -143,8 +158,7 @@ fn paused_candidate_does_not_call_deletions_damage() {
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
     script.write(&mut writer).expect("a slot");
-    script.store.advance(401);
-    script.collect(&mut collection).expect("a round");
+    script.delete_old(&mut collection).expect("a deletion");
     assert_eq!(script.slots(), ["slots/00000000000000000003"]);
     let step = script.act(|store, clock| paused.step(store, clock));
     assert!(matches!(step, Ok(TakeoverStep::Overtaken)), "{step:?}");
@@ -317,7 +331,10 @@ fn node_with_another_history_refuses_an_old_snapshot_with_its_number() {
         fork.put_snapshot(other.chain());
         fork.store.advance(401);
         if is_deleted {
-            fork.store.objects.retain(|name, _| !name.starts_with("slots/"));
+            let mut collection = SlotCollection::new(STORE, times());
+            fork.collect(&mut collection).expect("a round");
+            fork.delete_old(&mut collection).expect("a deletion");
+            assert!(fork.slots().is_empty());
         }
         let slots = fork.slots().len();
         let error = fork.lead(Some(writer.chain())).expect_err("another history");
@@ -352,8 +369,7 @@ fn late_creation_at_a_deleted_number_is_no_damage() {
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
     script.write(&mut writer).expect("a slot");
-    script.store.advance(401);
-    script.collect(&mut collection).expect("a round");
+    script.delete_old(&mut collection).expect("a deletion");
     let late = "slots/00000000000000000001";
     assert!(script.store.land(late, b"a slot of a leader that lost the number"));
     let mut takeover = candidate(Some(&disk));
@@ -375,7 +391,8 @@ fn collection_that_ends_early_leaves_no_slot_before_a_deleted_one() {
     script.write(&mut writer).expect("a slot");
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
-    script.store.advance(401);
+    script.announce(&mut collection).expect("a floor");
+    script.store.advance(201);
     let mut step = CollectionStep::Again;
     while step != CollectionStep::Done {
         step = script.act(|store, clock| collection.step(store, clock)).expect("an answer");
@@ -389,6 +406,49 @@ fn collection_that_ends_early_leaves_no_slot_before_a_deleted_one() {
     assert_eq!(script.slots(), ["slots/00000000000000000005"]);
 }
 
+/// Story: lists lacked the newest snapshot for hours. A node took that for a proof that the slots
+/// after its state are not deleted, and applied a number that a late creation had used again.
+#[test]
+fn node_before_a_floor_applies_nothing_while_lists_lack_its_snapshot() {
+    let mut script = Script::new();
+    let mut writer = script.lead(None).expect("a leader");
+    let (disk, bytes) = (writer.chain().clone(), script.store.objects[script.slots()[0]].0.clone());
+    for _ in 0..2 {
+        script.write(&mut writer).expect("a slot");
+    }
+    let newest = script.put_snapshot(writer.chain());
+    let mut collection = SlotCollection::new(STORE, times());
+    script.collect(&mut collection).expect("a round");
+    script.delete_old(&mut collection).expect("a deletion");
+    assert!(script.slots().is_empty());
+    // Late requests: the first slot again, a snapshot of it, and a slot that another one replaced.
+    let (first, second) = ("slots/00000000000000000001", "slots/00000000000000000002");
+    let ids = SlotIds { store: STORE, uid: script.uid() };
+    let lost = Slot {
+        ids,
+        number: 2,
+        epoch: disk.end.epoch,
+        previous: disk.end.uid,
+        node: "node".into(),
+        wall_micros: 0,
+        entries: vec![SlotEntry::Nothing],
+    };
+    script.store.land(first, &bytes);
+    script.store.land(second, &lost.encode());
+    script.put_snapshot(&disk);
+    for state in [Some(&disk), None] {
+        script.store.hidden = Some(newest.as_str().to_owned());
+        let mut takeover = candidate(state);
+        for _ in 0..STEPS_MAX {
+            let step = script.act(|store, clock| takeover.step(store, clock)).expect("no damage");
+            assert!(matches!(step, TakeoverStep::Followed(FollowStep::Again)), "{step:?}");
+        }
+        script.store.hidden = None;
+        script.follow(&mut takeover).expect("the end");
+        assert_eq!(takeover.follower().end(), writer.end());
+    }
+}
+
 /// A node whose last slot was deleted after a snapshot of it goes on.
 #[test]
 fn node_at_a_deleted_slot_follows() {
@@ -399,8 +459,7 @@ fn node_at_a_deleted_slot_follows() {
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
     script.write(&mut writer).expect("a slot");
-    script.store.advance(401);
-    script.collect(&mut collection).expect("a round");
+    script.delete_old(&mut collection).expect("a deletion");
     assert_eq!(script.slots(), ["slots/00000000000000000002"]);
     let mut takeover = candidate(Some(&disk));
     script.follow(&mut takeover).expect("the end");
@@ -453,8 +512,13 @@ fn jump_of_the_stores_clock_deletes_nothing() {
     script.paused += 401;
     script.collect(&mut collection).expect("a round");
     assert_eq!(script.store.objects.len(), before);
+    script.announce(&mut collection).expect("a floor");
     script.store.advance(401);
+    script.paused += 401;
     script.collect(&mut collection).expect("a round");
+    assert_eq!(script.store.objects.len(), before + 1);
+    script.store.advance(201);
+    script.collect(&mut collection).expect("a deletion");
     assert!(script.slots().is_empty());
 }
 
@@ -484,7 +548,8 @@ fn newest_snapshot_is_found_on_a_later_page() {
     script.put_snapshot(writer.chain());
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
-    script.store.advance(401);
+    script.announce(&mut collection).expect("a floor");
+    script.store.advance(201);
     // A round deletes the slots of one page.
     for number in (0..2).rev() {
         script.collect(&mut collection).expect("a round");

@@ -22,6 +22,9 @@ const NODES: usize = 3;
 /// Histories of a normal test run, and events of each.
 const SEEDS: u64 = 500;
 const EVENTS: usize = 1500;
+/// Most requests of a collection in one event, and most events for which a process is stopped.
+const COLLECTION_STEPS_MAX: u64 = 12;
+const STALL_EVENTS_MAX: u64 = 240;
 /// Histories within which a planted fault must be found.
 const PLANTED_SEEDS: u64 = 1000;
 /// Requests in which a node without faults reaches the end.
@@ -116,7 +119,7 @@ impl History {
         };
         let nodes = (0..NODES).map(node).collect();
         let reported = BTreeMap::new();
-        let shows_pauses = seed % 4 == 0;
+        let shows_pauses = seed.is_multiple_of(4);
         let (acknowledged, deleted) = (0, 0);
         History { sim, times, random, shows_pauses, nodes, reported, acknowledged, deleted }
     }
@@ -146,7 +149,7 @@ impl History {
             }
             4..=20 => self.sim.advance(Duration::from_millis(self.random.below(4000))),
             21 => self.crash(node),
-            22..=26 => self.nodes[node].stalled = self.random.below(120),
+            22..=26 => self.nodes[node].stalled = self.random.below(STALL_EVENTS_MAX),
             _ if self.nodes[node].stalled > 0 => {}
             _ => self.act(node)?,
         }
@@ -184,9 +187,11 @@ impl History {
                 self.follow(node, step)?;
             }
             Role::Leading(_) if choice < 30 => {
-                let step = it.collection.step(objects, clock);
-                if let Some(CollectionStep::Found(names)) = checked(node, step)? {
-                    self.deleted += names.len() as u64;
+                for _ in 0..=self.random.below(COLLECTION_STEPS_MAX) {
+                    let step = it.collection.step(objects, clock);
+                    if let Some(CollectionStep::Found(names)) = checked(node, step)? {
+                        self.deleted += names.len() as u64;
+                    }
                 }
             }
             Role::Leading(writer) if choice < 35 => {
