@@ -10,6 +10,8 @@ mod suite {
     mod explored_store;
     mod formats;
     mod histories;
+    mod list_exploration;
+    mod moment_exploration;
     mod newer_objects;
     mod simulation;
 }

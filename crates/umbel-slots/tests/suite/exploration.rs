@@ -35,6 +35,8 @@ const STALL_INTERVAL: u64 = 10;
 const STALL_EVENTS_MAX: usize = 200;
 const STORE: [u8; 16] = [7; 16];
 const NODES: usize = 2;
+/// Requests of a node in an event of a random history that joins several.
+const JOINED_STEPS: usize = 24;
 /// Number for the clocks of all nodes.
 const ALL_NODES: usize = NODES + 1;
 /// Ids of the newest events that clients repeat.
@@ -96,6 +98,10 @@ pub struct World {
     pub wall_shows: bool,
     /// The store's times for requests whose moments are apart.
     pub stated: StatedTimes,
+    /// Whether the history is a random one, in which an event can join several requests of a node.
+    joins_steps: bool,
+    /// Whether late requests take effect seldom.
+    pub holds_late: bool,
     /// Whether followers do not read floors, which breaks C13.
     pub ignores_floors: bool,
     /// Durations of the collections.
@@ -145,6 +151,8 @@ impl World {
             nodes,
             wall_shows: false,
             stated: StatedTimes::default(),
+            joins_steps: false,
+            holds_late: false,
             ignores_floors: false,
             collection_times: times,
             left: bounds,
@@ -202,8 +210,8 @@ impl World {
             }
         }
         if self.left.turns > 0 {
-            let units = times.keep.as_micros() as u64 / UNIT_MICROS;
-            all.push(Event::TurnBack { units });
+            let keep = times.keep.as_micros() as u64 / UNIT_MICROS;
+            all.extend((1..=3).map(|count| Event::TurnBack { units: count * keep }));
         }
         for node in 0..NODES {
             self.add_node_events(node, &mut all);
@@ -243,6 +251,10 @@ impl World {
             Action::Collect,
             Action::RestartCollection,
         ];
+        if self.joins_steps {
+            all.push(Event::TakeOver(node));
+            all.push(Event::CollectRound { node, outcome: 0 });
+        }
         match &self.nodes[node].request {
             Some(request) if request.has_effect() => actions.push(Action::GetAnswer),
             Some(_) => all.push(Event::Effect { node, outcome: 0 }),
@@ -283,6 +295,9 @@ impl World {
                 }
             }
             Event::TurnBack { units } => {
+                if self.store.clock() < units {
+                    return Ok(0);
+                }
                 self.left.turns -= 1;
                 self.store.turned_back += units;
             }
@@ -296,6 +311,8 @@ impl World {
                 self.nodes[node].request = Some(request);
             }
             Event::Effect { node, outcome } => return Ok(self.take_effect(node, outcome)),
+            Event::TakeOver(node) => return self.take_over(node, times),
+            Event::CollectRound { node, outcome } => return self.collect(node, outcome, times),
             Event::Start(node) => {
                 if !self.nodes[node].events.open()? {
                     return Ok(0);
@@ -351,6 +368,40 @@ impl World {
             }
         }
         Ok(all)
+    }
+
+    /// Lets a follower take over, with requests that have no faults. Returns zero if it cannot.
+    fn take_over(&mut self, node: usize, times: SlotTimes) -> Result<usize, Violation> {
+        let mut steps = 0;
+        for _ in 0..JOINED_STEPS {
+            if !matches!(self.nodes[node].role, Role::Following(_)) {
+                break;
+            }
+            let begun = self.act(node, Action::BeginEpoch, 0, times)?;
+            let step = self.act(node, Action::Step, 0, times)?;
+            if begun + step == 0 {
+                break;
+            }
+            steps = 1;
+        }
+        Ok(steps)
+    }
+
+    /// Lets a leader collect, with requests that all have this outcome. Returns zero if it cannot.
+    fn collect(
+        &mut self,
+        node: usize,
+        outcome: usize,
+        times: SlotTimes,
+    ) -> Result<usize, Violation> {
+        let mut steps = 0;
+        for _ in 0..JOINED_STEPS {
+            if self.act(node, Action::Collect, outcome, times)? == 0 {
+                break;
+            }
+            steps = 1;
+        }
+        Ok(steps)
     }
 
     /// Follows from the state on the disk.
@@ -693,6 +744,13 @@ pub enum Event {
         node: usize,
         outcome: usize,
     },
+    /// A follower takes over, without faults.
+    TakeOver(usize),
+    /// A leader collects for some requests, which have the same outcome.
+    CollectRound {
+        node: usize,
+        outcome: usize,
+    },
     Start(usize),
     Crash {
         node: usize,
@@ -718,7 +776,9 @@ impl Event {
     /// The outcome of its request.
     fn outcome(&mut self) -> Option<&mut usize> {
         match self {
-            Event::Act { outcome, .. } | Event::Effect { outcome, .. } => Some(outcome),
+            Event::Act { outcome, .. }
+            | Event::Effect { outcome, .. }
+            | Event::CollectRound { outcome, .. } => Some(outcome),
             _ => None,
         }
     }
@@ -827,18 +887,30 @@ pub fn explore(world: World, times: SlotTimes, states_max: usize) -> Explored {
 struct Stall {
     node: usize,
     events_left: usize,
+    /// Whether its clock stands still meanwhile, as that of a machine that pauses.
+    pauses: bool,
 }
 
 impl Stall {
     /// Whether the stalled node would do this. Begins and ends stalls.
-    fn stops(&mut self, random: &mut Random, event: Event) -> bool {
+    fn stops(&mut self, random: &mut Random, world: &World, event: Event) -> bool {
         self.events_left = self.events_left.saturating_sub(1);
         if self.events_left == 0 && random.below(STALL_INTERVAL) == 0 {
-            self.node = random.below_usize(NODES);
+            let sender = world.nodes.iter().position(|node| node.request.is_some());
+            self.node = sender.unwrap_or_else(|| random.below_usize(NODES));
             self.events_left = random.below_usize(STALL_EVENTS_MAX);
+            self.pauses = sender.is_some() || random.below(2) == 0;
         }
-        let acts = matches!(event, Event::Act { node, .. } if node == self.node);
-        acts && self.events_left > 0
+        let stops = match event {
+            Event::Act { node, .. }
+            | Event::Send(node)
+            | Event::Effect { node, .. }
+            | Event::TakeOver(node)
+            | Event::CollectRound { node, .. } => node == self.node,
+            Event::Tick { paused, .. } => self.pauses && paused != self.node,
+            _ => false,
+        };
+        stops && self.events_left > 0
     }
 }
 
@@ -856,6 +928,7 @@ fn is_rare(event: Event) -> bool {
         Event::TurnBack { .. } => true,
         Event::Act { .. } | Event::Land(_) | Event::Start(_) => false,
         Event::Send(_) | Event::Effect { .. } => false,
+        Event::TakeOver(_) | Event::CollectRound { .. } => false,
     }
 }
 
@@ -863,6 +936,7 @@ fn is_rare(event: Event) -> bool {
 pub fn walk(mut world: World, times: SlotTimes, seed: u64, count: usize) -> Result<World, String> {
     let mut random = Random::new(seed);
     let mut happened = Vec::new();
+    world.joins_steps = true;
     let mut stall = Stall::default();
     // All nodes can be detached: then nothing can happen.
     for _ in 0..count * ATTEMPTS {
@@ -871,10 +945,11 @@ pub fn walk(mut world: World, times: SlotTimes, seed: u64, count: usize) -> Resu
         }
         let events = world.events(times);
         let mut event = events[random.below_usize(events.len())];
-        if stall.stops(&mut random, event) {
+        if stall.stops(&mut random, &world, event) {
             continue;
         }
-        if is_rare(event) && random.below(8) != 0 {
+        let is_held = world.holds_late && matches!(event, Event::Land(_));
+        if (is_held || is_rare(event)) && random.below(8) != 0 {
             continue;
         }
         if let Some(outcome) = event.outcome() {
