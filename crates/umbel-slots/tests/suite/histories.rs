@@ -449,6 +449,27 @@ fn node_before_a_floor_applies_nothing_while_lists_lack_its_snapshot() {
     }
 }
 
+/// A node's state ends with the floor, so no slot shows whether the objects are the right ones. An
+/// older copy of them lacks the floor.
+#[test]
+fn node_at_a_floor_refuses_an_older_copy() {
+    let mut script = Script::new();
+    let writer = script.lead(None).expect("a leader");
+    script.put_snapshot(writer.chain());
+    let mut collection = SlotCollection::new(STORE, times());
+    script.collect(&mut collection).expect("a round");
+    let older = script.store.objects.clone();
+    script.delete_old(&mut collection).expect("a deletion");
+    let mut takeover = candidate(Some(writer.chain()));
+    script.follow(&mut takeover).expect("the end");
+    script.store.objects = older;
+    script.store.objects.remove("slots/00000000000000000001").expect("it exists");
+    script.store.advance(101);
+    takeover.keep_following();
+    let error = script.follow(&mut takeover).expect_err("the floor is missing");
+    assert!(matches!(error, SlotError::Damaged { .. }), "{error}");
+}
+
 /// A node whose last slot was deleted after a snapshot of it goes on.
 #[test]
 fn node_at_a_deleted_slot_follows() {

@@ -1,6 +1,6 @@
-//! Explores requests whose start, effect, stated time and answer are apart, and a store's clock that
-//! goes back. Machines pause between any two of these moments, which the clocks of a node show or
-//! not. `docs/explanation/replication.md` has the rules C3 and C22 that this checks.
+//! Explores requests whose start, effect, stated time and answer are apart, and a store's clock
+//! that goes back. Machines pause between any two of these moments, which the clocks of a node show
+//! or not. `docs/explanation/replication.md` has the rules C3 and C22 that this checks.
 
 use umbel_slots::SlotTimes;
 
