@@ -4,24 +4,33 @@
 //!
 //! The exploration proper has no such event: there, the first slot of each number is the right one.
 
+use std::time::Duration;
+
 use umbel_env::Objects;
 use umbel_sim::Random;
 use umbel_slots::{
-    ChainState, EpochTable, FollowStep, Slot, SlotCollection, SlotEntry, SlotError, SlotIds,
-    SlotResult, SlotSnapshot, SlotTakeover, SlotWriter, TakeoverStep, WriteStep,
+    ChainState, CollectionStep, EpochTable, FollowStep, Slot, SlotCollection, SlotEntry, SlotError,
+    SlotFollower, SlotIds, SlotResult, SlotSnapshot, SlotTakeover, SlotTimes, SlotWriter,
+    TakeoverStep, WriteStep,
 };
 
-use super::explored_store::{ExploredClock, ExploredStore, StoreFault, StoreState};
-use super::histories::{STORE, candidate, times};
+use super::explored_store::{ExploredClock, ExploredStore, StoreFault, StoreState, UNIT_MICROS};
+use super::histories::STORE;
 
 /// Histories of a normal test run, events of each, and histories within which a planted fault must
 /// be found.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 200;
 const EVENTS: usize = 1500;
 const PLANTED_SEEDS: u64 = 4000;
 const NODES: usize = 3;
 /// Earlier states of the bucket that an operator has.
 const COPIES_MAX: usize = 4;
+
+/// The shortest `keep`, so that a leader which goes on can announce deletions.
+fn times() -> SlotTimes {
+    let units = |units: u64| Duration::from_micros(units * UNIT_MICROS);
+    SlotTimes { fresh: units(10), skew: units(2), keep: units(72) }
+}
 
 /// Rule that a reading node breaks: it reads snapshots as if the rule found nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,10 +158,10 @@ impl History {
                 self.copies.truncate(COPIES_MAX - 1);
                 self.copies.insert(0, self.store.clone());
             }
-            3..=4 => self.replace_bucket(),
+            3 => self.replace_bucket(),
             5..=7 => self.nodes[node].role = Role::Down,
-            8..=20 => self.store.advance(1 + self.random.below(20)),
-            21..=24 => self.store.advance(201 + self.random.below(300)),
+            8..=20 => self.store.advance(1 + self.random.below(9)),
+            21..=22 => self.store.advance(37 + self.random.below(60)),
             _ => self.act(node)?,
         }
         Ok(())
@@ -205,10 +214,7 @@ impl History {
                 self.follow(node, step)?;
             }
             Role::Leading(_) if choice < 15 => {
-                let step = self.request(node, |it, store, clock| it.collection.step(store, clock));
-                if step.is_err() {
-                    self.stop(node);
-                }
+                self.collect(node);
             }
             Role::Leading(writer) if choice < 25 => {
                 let chain = writer.chain().clone();
@@ -232,16 +238,31 @@ impl History {
         Ok(())
     }
 
-    fn start(&mut self, node: usize) {
-        let node = &mut self.nodes[node];
-        node.role = Role::Following(Box::new(candidate(node.disk.as_ref())));
+    /// A node makes a whole round of its collection: a floor needs two of them, and a deletion a
+    /// third one.
+    fn collect(&mut self, node: usize) {
+        loop {
+            match self.request(node, |it, store, clock| it.collection.step(store, clock)) {
+                Ok(CollectionStep::Done) => return,
+                Ok(CollectionStep::Again | CollectionStep::Found(_)) => {}
+                Err(_) => return self.stop(node),
+            }
+        }
     }
 
-    /// A node stops. Sometimes an operator gives it an empty directory.
+    fn start(&mut self, node: usize) {
+        let node = &mut self.nodes[node];
+        let follower = SlotFollower::new(STORE, times(), node.disk.clone());
+        let takeover = SlotTakeover::new(STORE, times(), "node", follower);
+        node.role = Role::Following(Box::new(takeover));
+    }
+
+    /// The process of a node ends. Sometimes an operator gives it an empty directory.
     fn stop(&mut self, node: usize) {
-        let is_emptied = self.random.below(4) == 0;
+        let is_emptied = self.random.below(8) == 0;
         let node = &mut self.nodes[node];
         node.role = Role::Down;
+        node.collection = SlotCollection::new(STORE, times());
         if is_emptied {
             (node.disk, node.slots) = (None, Vec::new());
         }
