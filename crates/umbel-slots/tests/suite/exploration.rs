@@ -6,11 +6,11 @@
 //! `UMBEL_SLOT_STATES=5000000 cargo test --release -p umbel-slots --test suite exploration` is the
 //! campaign; a normal test run explores fewer states.
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
+use umbel_base::checksum::checksum;
 use umbel_env::{Clock, Objects};
 use umbel_sim::Random;
 use umbel_slots::{
@@ -25,7 +25,7 @@ use super::explored_store::{ExploredClock, ExploredStore, StoreFault, StoreState
 
 /// States and random histories of a normal test run.
 pub const STATES: usize = 30_000;
-pub const WALKS: usize = 500;
+pub const WALKS: usize = 300;
 /// Histories within which a planted fault must be found.
 pub const PLANTED_WALKS: u64 = 4000;
 /// Events that are tried for each one that happens, at most.
@@ -353,6 +353,10 @@ impl World {
     /// All states that an event can lead to.
     fn successors(&self, event: Event, times: SlotTimes) -> Result<Vec<(Event, World)>, Failed> {
         let mut all = Vec::new();
+        // Most actions cannot be done. A copy of the world takes much longer than to see that.
+        if matches!(event, Event::Act { node, action, .. } if !self.can_act(node, action)) {
+            return Ok(all);
+        }
         let (mut event, mut outcomes) = (event, 1);
         for number in 0.. {
             if number >= outcomes {
@@ -712,13 +716,23 @@ impl World {
     }
 
     fn fingerprint(&self) -> u128 {
-        let hash = |salt: u8| {
-            let mut hasher = DefaultHasher::new();
-            salt.hash(&mut hasher);
-            self.hash(&mut hasher);
-            hasher.finish()
-        };
-        u128::from(hash(0)) << 64 | u128::from(hash(1))
+        let mut hasher = BufferHasher(Vec::with_capacity(4096));
+        self.hash(&mut hasher);
+        let hash = |id| u128::from(checksum(id, 0, &hasher.0));
+        hash(0) << 64 | hash(1)
+    }
+}
+
+/// Collects what is hashed, for a fast hash of all of it.
+struct BufferHasher(Vec<u8>);
+
+impl Hasher for BufferHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        checksum(0, 0, &self.0)
     }
 }
 

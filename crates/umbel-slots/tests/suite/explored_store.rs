@@ -213,17 +213,21 @@ impl Objects for ExploredStore {
 
     fn list(&self, prefix: &str, after: Option<&str>, _: usize) -> ObjectResult<ListPage> {
         let state = self.state.lock().expect("one thread");
-        let now = state.objects.iter().map(|(name, it)| (name.clone(), it.1)).collect();
+        let now = || state.objects.iter().map(|(name, it)| (name, it.1));
+        let earlier = || state.earlier.iter().map(|(name, created)| (name, *created));
         let is_listed = |name: &str| {
             name.starts_with(prefix)
                 && after.is_none_or(|after| name > after)
                 && state.hidden.as_deref() != Some(name)
         };
-        let lags = if state.earlier == now { 1 } else { 2 };
-        let count = now.keys().filter(|name| is_listed(name)).count();
+        let lags = if earlier().eq(now()) { 1 } else { 2 };
+        let count = now().filter(|(name, _)| is_listed(name)).count();
         let chosen = self.choose(lags + if state.lists_lack { count } else { 0 });
-        let names = if chosen == 1 && lags == 2 { &state.earlier } else { &now };
-        let listed = names.iter().filter(|(name, _)| is_listed(name));
+        let names: Box<dyn Iterator<Item = (&String, u64)>> = match chosen == 1 && lags == 2 {
+            true => Box::new(earlier()),
+            false => Box::new(now()),
+        };
+        let listed = names.filter(|(name, _)| is_listed(name));
         // Each further outcome lacks another name.
         let lacking = chosen.checked_sub(lags);
         let listed = listed.enumerate().filter(|(index, _)| lacking != Some(*index));
