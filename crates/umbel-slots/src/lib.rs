@@ -42,6 +42,7 @@ pub use object_frame::SLOT_FORMAT;
 pub use slot_collection::{CollectionStep, SlotCollection};
 pub use slot_entry::{LogId, ObjectContent, SlotEntry};
 pub use slot_error::{SlotError, SlotResult};
+pub use slot_floor::Floor;
 pub use slot_follower::{FollowStep, SlotFollower};
 pub use slot_format::{SLOT_ENTRIES_MAX, Slot, SlotIds};
 pub use slot_settings::{SLOT_BYTES_MAX, SlotSettings};

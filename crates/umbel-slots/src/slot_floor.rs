@@ -163,7 +163,9 @@ pub fn no_time(objects: &dyn Objects) -> SlotError {
 pub fn fuzz(bytes: &[u8]) {
     let _ = Floor::decode(bytes, &[0; 16], 1);
     if let Some((store, floor)) = Floor::decode_body(bytes) {
-        let again = Floor::decode(&floor.encode(&store), &store, floor.number);
+        let object = floor.encode(&store);
+        assert_eq!(FRAME.open(floor.number, &object), Ok(bytes), "a floor has other bytes");
+        let again = Floor::decode(&object, &store, floor.number);
         assert_eq!(again, Ok(floor), "a floor changed in its bytes");
     }
 }

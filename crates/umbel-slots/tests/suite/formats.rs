@@ -1,15 +1,16 @@
-//! The bytes of slots and snapshots: the worked examples of `docs/formats/slots.md`, and damage.
+//! The bytes of slots, snapshots and floors: the worked examples of `docs/formats/slots.md`, and damage.
 
 use umbel_env::ObjectName;
 use umbel_sim::Random;
 use umbel_slots::{
-    ChainEnd, ChainState, EpochStart, EpochTable, LogId, ObjectContent, Slot, SlotEntry, SlotIds,
-    SlotSettings, SlotSnapshot, fuzz_slot,
+    ChainEnd, ChainState, EpochStart, EpochTable, Floor, LogId, ObjectContent, Slot, SlotEntry,
+    SlotIds, SlotSettings, SlotSnapshot, fuzz_slot,
 };
 
 const PAGE: &str = include_str!("../../../../docs/formats/slots.md");
 const STORE: [u8; 16] = [0xaa; 16];
 const NUMBER: u64 = 300;
+const FLOOR_NUMBER: u64 = 5;
 /// Random changes of each example, which the decoders must survive.
 const MUTATIONS: usize = 20_000;
 /// Bytes of the frame before the body, and after it.
@@ -86,7 +87,12 @@ fn snapshot() -> SlotSnapshot {
     SlotSnapshot { ids: SlotIds { store: STORE, uid: [0xff; 16] }, chain, state: b"state".into() }
 }
 
-/// Whether the bytes are a slot or a snapshot. The other must not panic.
+/// The floor that ends with [`slot`].
+fn floor() -> Floor {
+    Floor { number: FLOOR_NUMBER, slot: NUMBER, uid: [0xbb; 16] }
+}
+
+/// Whether the bytes are a slot, a snapshot or a floor. The others must not panic.
 fn is_slot(bytes: &[u8]) -> bool {
     Slot::decode(bytes, &STORE, NUMBER).is_ok()
 }
@@ -95,13 +101,22 @@ fn is_snapshot(bytes: &[u8]) -> bool {
     SlotSnapshot::decode(bytes, &STORE, NUMBER).is_ok()
 }
 
+fn is_floor(bytes: &[u8]) -> bool {
+    Floor::decode(bytes, &STORE, FLOOR_NUMBER).is_ok()
+}
+
 #[test]
 fn worked_examples_of_the_page_are_the_bytes() {
-    for (name, bytes) in [("slot", slot().encode()), ("snapshot", snapshot().encode())] {
+    for (name, bytes) in [
+        ("slot", slot().encode()),
+        ("snapshot", snapshot().encode()),
+        ("floor", floor().encode(&STORE)),
+    ] {
         assert_eq!(hex(&shown(name)), hex(&bytes), "{name}");
     }
     assert_eq!(Slot::decode(&shown("slot"), &STORE, NUMBER), Ok(slot()));
     assert_eq!(SlotSnapshot::decode(&shown("snapshot"), &STORE, NUMBER), Ok(snapshot()));
+    assert_eq!(Floor::decode(&shown("floor"), &STORE, FLOOR_NUMBER), Ok(floor()));
 }
 
 #[test]
@@ -109,6 +124,7 @@ fn every_changed_bit_and_every_cut_is_refused() {
     for (bytes, is_valid) in [
         (slot().encode(), is_slot as fn(&[u8]) -> bool),
         (snapshot().encode(), is_snapshot as fn(&[u8]) -> bool),
+        (floor().encode(&STORE), is_floor as fn(&[u8]) -> bool),
     ] {
         assert!(is_valid(&bytes));
         for bit in 0..bytes.len() * 8 {
@@ -125,12 +141,17 @@ fn every_changed_bit_and_every_cut_is_refused() {
 
 #[test]
 fn objects_of_another_number_or_log_are_refused() {
-    let (slot, snapshot) = (slot().encode(), snapshot().encode());
+    let (slot, snapshot, floor) = (slot().encode(), snapshot().encode(), floor().encode(&STORE));
     for (store, number) in [([6; 16], NUMBER), (STORE, NUMBER + 1)] {
         Slot::decode(&slot, &store, number).expect_err("another slot");
         SlotSnapshot::decode(&snapshot, &store, number).expect_err("another snapshot");
     }
+    for (store, number) in [([6; 16], FLOOR_NUMBER), (STORE, FLOOR_NUMBER + 1)] {
+        Floor::decode(&floor, &store, number).expect_err("another floor");
+    }
     assert!(!is_slot(&snapshot) && !is_snapshot(&slot), "another kind of object");
+    assert!(!is_slot(&floor) && !is_snapshot(&floor), "another kind of object");
+    assert!(!is_floor(&slot) && !is_floor(&snapshot), "another kind of object");
 }
 
 /// The checksum hides most damage from the decoders. Here their bytes have none: each value of each
@@ -138,7 +159,7 @@ fn objects_of_another_number_or_log_are_refused() {
 #[test]
 fn decoders_survive_any_bytes() {
     let mut random = Random::new(1);
-    for object in [slot().encode(), snapshot().encode()] {
+    for object in [slot().encode(), snapshot().encode(), floor().encode(&STORE)] {
         let body = &object[FRAME_BYTES.0..object.len() - FRAME_BYTES.1];
         for at in 0..body.len() {
             fuzz_slot(&body[..at]);
@@ -167,7 +188,7 @@ fn decoders_survive_any_bytes() {
 #[test]
 fn claimed_lengths_request_no_memory() {
     let most = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
-    for object in [slot().encode(), snapshot().encode()] {
+    for object in [slot().encode(), snapshot().encode(), floor().encode(&STORE)] {
         let body = &object[FRAME_BYTES.0..object.len() - FRAME_BYTES.1];
         for at in 0..body.len() {
             fuzz_slot(&[&body[..at], &most, &body[at + 1..]].concat());
@@ -217,5 +238,18 @@ fn entries_with_impossible_numbers_are_refused() {
     ] {
         let text = format!("{good:?}, {bad:?}");
         assert!(is_valid(good) && !is_valid(bad), "{text}");
+    }
+}
+
+#[test]
+fn floors_with_impossible_numbers_are_refused() {
+    let is_valid = |number, slot| {
+        let floor = Floor { number, slot, uid: [1; 16] };
+        Floor::decode(&floor.encode(&STORE), &STORE, number).is_ok()
+    };
+    let most = (1 << 63) - 1;
+    assert!(is_valid(1, 1) && is_valid(most, most));
+    for (number, slot) in [(0, 1), (1, 0), (most + 1, 1), (1, most + 1)] {
+        assert!(!is_valid(number, slot), "floor {number} with slot {slot}");
     }
 }

@@ -3,8 +3,8 @@
 
 use umbel_base::checksum::checksum;
 use umbel_slots::{
-    ChainState, CollectionStep, Slot, SlotCollection, SlotEntry, SlotError, SlotIds, SlotSettings,
-    SlotSnapshot,
+    ChainState, CollectionStep, Floor, Slot, SlotCollection, SlotEntry, SlotError, SlotIds,
+    SlotSettings, SlotSnapshot,
 };
 
 use super::histories::{STORE, Script, candidate, times};
@@ -90,6 +90,22 @@ fn snapshots_of_a_newer_umbel_are_no_damage() {
             Err(error) => break error,
         }
     };
+    check_newer(&error, "format 3");
+    assert_eq!(script.store.objects.len(), before);
+}
+
+#[test]
+fn floors_of_a_newer_umbel_are_no_damage() {
+    let mut script = Script::new();
+    let writer = script.lead(None).expect("a leader");
+    let floor = Floor { number: 1, slot: 1, uid: writer.end().uid };
+    script.store.land(floor.name().as_str(), &with_version(&floor.encode(&STORE), 3, 1, 2));
+    check_newer(&error_of(&mut script), "format 3");
+    // Nor does a leader of this release delete by it.
+    script.put_snapshot(writer.chain());
+    let before = script.store.objects.len();
+    let mut collection = SlotCollection::new(STORE, times());
+    let error = script.collect(&mut collection).expect_err("it reads the floor");
     check_newer(&error, "format 3");
     assert_eq!(script.store.objects.len(), before);
 }
