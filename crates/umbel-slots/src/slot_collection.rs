@@ -46,7 +46,7 @@ pub struct SlotCollection {
 /// Snapshots of a list, with the times of their creation.
 type Snapshots = BTreeMap<String, Option<u64>>;
 
-/// What a round can do.
+/// Deletions and the announcement that a round can make.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Round {
     /// Name of the snapshot with which the next floor can end.

@@ -1,4 +1,5 @@
-//! The bytes of slots, snapshots and floors: the worked examples of `docs/formats/slots.md`, and damage.
+//! The bytes of slots, snapshots and floors: the worked examples of `docs/formats/slots.md`, and
+//! damage.
 
 use umbel_env::ObjectName;
 use umbel_sim::Random;
