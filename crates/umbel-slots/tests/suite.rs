@@ -8,6 +8,7 @@ mod suite {
     mod explored_events;
     mod explored_requests;
     mod explored_store;
+    mod explored_world;
     mod formats;
     mod histories;
     mod list_exploration;

@@ -4,11 +4,10 @@
 
 use umbel_slots::SlotTimes;
 
-use super::exploration::{
-    Bounds, PLANTED_WALKS, STATES, WALKS, World, explore, from_environment, times, walk,
-};
+use super::exploration::{PLANTED_WALKS, STATES, WALKS, explore, from_environment, walk};
 use super::explored_events::EventFault;
 use super::explored_store::StoreFault;
+use super::explored_world::{Bounds, World, times};
 
 /// Bounds after the first election: a slot of each of two leaders, and two events, or one twice.
 const SHORT: Bounds = Bounds {

@@ -1,10 +1,9 @@
 //! Explores lists that lack any name at any time, while old slots are deleted.
 //! `docs/explanation/replication.md` has the rule C13 that this checks.
 
-use super::exploration::{
-    Bounds, PLANTED_WALKS, SLOTS, World, explore, from_environment, times, walk,
-};
+use super::exploration::{PLANTED_WALKS, explore, from_environment, walk};
 use super::explored_store::StoreFault;
+use super::explored_world::{Bounds, SLOTS, World, times};
 
 /// States and random histories of a normal test run.
 const STATES: usize = 10_000;

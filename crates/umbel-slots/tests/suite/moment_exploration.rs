@@ -4,11 +4,10 @@
 
 use umbel_slots::SlotTimes;
 
-use super::exploration::{
-    Bounds, PLANTED_WALKS, SLOTS, World, explore, from_environment, times, walk,
-};
+use super::exploration::{PLANTED_WALKS, explore, from_environment, walk};
 use super::explored_requests::StatedTimes;
 use super::explored_store::StoreFault;
+use super::explored_world::{Bounds, SLOTS, World, times};
 
 /// States and random histories of a normal test run.
 const STATES: usize = 10_000;
