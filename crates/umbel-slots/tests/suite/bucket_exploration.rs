@@ -19,7 +19,7 @@ use super::histories::STORE;
 
 /// Histories of a normal test run, events of each, and histories within which a planted fault must
 /// be found.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 120;
 const EVENTS: usize = 1500;
 const PLANTED_SEEDS: u64 = 4000;
 const NODES: usize = 3;

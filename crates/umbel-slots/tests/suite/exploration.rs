@@ -16,7 +16,7 @@ use super::explored_world::{Action, Bounds, Event, Failed, NODES, SLOTS, World, 
 
 /// States and random histories of a normal test run.
 pub const STATES: usize = 30_000;
-pub const WALKS: usize = 300;
+pub const WALKS: usize = 220;
 /// Histories within which a planted fault must be found.
 pub const PLANTED_WALKS: u64 = 4000;
 /// Events that are tried for each one that happens, at most.

@@ -6,8 +6,8 @@ use super::explored_store::StoreFault;
 use super::explored_world::{Bounds, SLOTS, World, times};
 
 /// States and random histories of a normal test run.
-const STATES: usize = 10_000;
-const WALKS: usize = 100;
+const STATES: usize = 5_000;
+const WALKS: usize = 60;
 /// Bounds of the states: a leader, a snapshot and a deletion.
 const SHORT: Bounds = Bounds { proposals: 2, snapshots: 1, ticks: 3, ..SLOTS };
 /// Bounds of random histories.

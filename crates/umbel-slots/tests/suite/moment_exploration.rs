@@ -10,8 +10,8 @@ use super::explored_store::StoreFault;
 use super::explored_world::{Bounds, SLOTS, World, times};
 
 /// States and random histories of a normal test run.
-const STATES: usize = 10_000;
-const WALKS: usize = 80;
+const STATES: usize = 5_000;
+const WALKS: usize = 50;
 /// Bounds of the states: one slot each of two leaders, of which one request is apart.
 const SHORT: Bounds = Bounds { proposals: 3, snapshots: 1, ticks: 2, apart: 2, ..SLOTS };
 /// Bounds of random histories.
