@@ -1,4 +1,4 @@
-//! [`SlotCollection`]: deletes slots and snapshots that no node needs.
+//! [`SlotCollection`]: deletes slots, snapshots and other objects that no node needs.
 //!
 //! A round announces the next deletion by a [`Floor`], or deletes what the newest floor announced.
 //!
@@ -7,28 +7,41 @@
 //! store's clock deletes nothing. This node must have read it, too: a damaged snapshot, or that of
 //! another log, deletes nothing.
 //!
+//! INVARIANT (C15): each floor, and each deletion, leaves two snapshots that this node has read,
+//! that slots name and that the list has: the one at the floor, and the newest other one. A slot
+//! after the floor stays. If one snapshot is damaged later, nodes begin from the other.
+//!
 //! INVARIANT: only what the newest floor announced is deleted, and only half of
 //! [`SlotTimes::keep`] after this node saw the floor first, by both clocks. No later floor is
 //! announced before.
 //!
 //! INVARIANT: a slot is deleted only after all earlier snapshots and all earlier slots that the
 //! lists have. A round that ends early leaves the newest ones.
+//!
+//! INVARIANT (C16): other objects are deleted by the leader only, and only what its [`ObjectTable`]
+//! does not need, once it has a slot that it began after the lists. So the table has the uploads of
+//! all objects in the lists, of later leaders, too: the slot proves that there is none.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use umbel_env::{Clock, ObjectName, Objects};
 
+use crate::chain::{ChainEnd, ChainState};
 use crate::freshness::{Contact, SlotTimes, micros};
 use crate::slot_error::{SlotError, SlotResult};
 use crate::slot_floor::{Floor, FloorSearch};
 use crate::slot_format::{SLOT_PREFIX, number_of_slot};
-use crate::slot_requests::{create, list, read_whole, unreadable};
+use crate::slot_objects::ObjectTable;
+use crate::slot_requests::{create, damaged, list, read_whole, unreadable};
 use crate::slot_snapshot::{
-    SNAPSHOT_BYTES_MAX, SNAPSHOT_PREFIX, SlotSnapshot, parse_snapshot_name,
+    SNAPSHOT_BYTES_MAX, SNAPSHOT_PREFIX, SlotSnapshot, parse_snapshot_name, snapshot_name,
 };
 
-/// Deletes what no node needs, in rounds.
+/// Prefixes of objects that slots name, but for snapshots.
+const OBJECT_PREFIXES: [&str; 2] = ["chunks/", "records/"];
+
+/// Deletes what no node needs, in rounds. Only the leader takes steps.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SlotCollection {
     store: [u8; 16],
@@ -38,21 +51,39 @@ pub struct SlotCollection {
     /// The newest floor, and the moment at which this node saw it first.
     floor: Floor,
     floor_seen: Option<Contact>,
-    /// Name of the snapshot at the newest floor that this node has read.
-    confirmed: Option<String>,
+    /// The snapshots that stay with the newest floor, once this node has read them.
+    confirmed: Option<SnapshotPair>,
     phase: Phase,
 }
 
 /// Snapshots of a list, with the times of their creation.
 type Snapshots = BTreeMap<String, Option<u64>>;
 
+/// Names of two snapshots that stay.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct SnapshotPair {
+    /// The one at the floor.
+    older: String,
+    /// Another one, of the same slot or a later one.
+    newer: String,
+}
+
 /// Deletions and the announcement that a round can make.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Round {
-    /// Name of the snapshot with which the next floor can end.
-    next: Option<String>,
+    /// Snapshots that stay with the next floor, which ends with the older one.
+    next: Option<SnapshotPair>,
     /// Names of objects to be deleted.
     doomed: Vec<String>,
+    /// Names of listed objects that slots name or not.
+    named: Vec<String>,
+}
+
+/// What a round does once it has read two snapshots.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Goal {
+    Announce,
+    Delete(Round),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -67,17 +98,25 @@ enum Phase {
         listed: Contact,
         search: FloorSearch,
     },
-    /// Reads the snapshot at the newest floor, which makes others unnecessary.
-    Confirming {
-        name: String,
-        round: Round,
+    /// Reads the snapshots that stay. `older` is the chain in the first one.
+    Reading {
+        pair: SnapshotPair,
+        older: Option<ChainState>,
+        goal: Goal,
     },
     Slots {
         round: Round,
     },
-    /// Reads the snapshot with which the next floor ends.
-    Reading {
-        name: String,
+    /// Lists the other objects, from the prefix of this number on.
+    Objects {
+        round: Round,
+        prefix: usize,
+        after: Option<String>,
+    },
+    /// Waits for two more slots of the leader: it can have begun the first one before the lists.
+    Waiting {
+        round: Round,
+        listed: ChainEnd,
     },
     /// Creates the next floor.
     Announcing {
@@ -94,6 +133,8 @@ enum Phase {
 pub enum CollectionStep {
     /// The next step is to follow at once.
     Again,
+    /// The round goes on after the next slots of the leader. The step sent no request.
+    Waiting,
     /// These objects are not needed; the next steps delete them in this order. A caller that only
     /// reports begins a new round: [`SlotCollection::restart`].
     Found(Vec<String>),
@@ -115,42 +156,41 @@ impl SlotCollection {
         }
     }
 
+    /// The newest floor that this node has seen. The number of the first one is 1.
+    pub fn floor(&self) -> Floor {
+        self.floor
+    }
+
     /// Begins a new round.
     pub fn restart(&mut self) {
         self.phase = Phase::first();
     }
 
-    /// Sends the next request.
+    /// Sends the next request. REQUIRES: the node leads, and the table has all slots that it
+    /// acknowledged, and no other slots of its epoch.
     ///
     /// # Errors
-    /// [`SlotError::Damaged`] if the snapshot that makes others unnecessary cannot be read; failed
+    /// [`SlotError::Damaged`] if a snapshot that makes others unnecessary cannot be read; failed
     /// requests, after which the step can be repeated.
-    pub fn step(&mut self, objects: &dyn Objects, clock: &dyn Clock) -> SlotResult<CollectionStep> {
+    pub fn step(
+        &mut self,
+        objects: &dyn Objects,
+        clock: &dyn Clock,
+        table: &ObjectTable,
+    ) -> SlotResult<CollectionStep> {
         match self.phase.clone() {
             Phase::Snapshots { after, found } => self.list_snapshots(objects, clock, after, found),
             Phase::Floors { found, listed, search } => {
-                self.read_floor(objects, clock, found, listed, search)
+                self.read_floor(objects, clock, table, found, listed, search)
             }
-            Phase::Confirming { name, round } => {
-                let Some(_) = self.read_snapshot(objects, clock, &name)? else {
-                    // Another node deleted it after a newer one.
-                    return Ok(self.end_round());
-                };
-                self.confirmed = Some(name);
-                self.phase = Phase::Slots { round };
-                Ok(CollectionStep::Again)
+            Phase::Reading { pair, older, goal } => {
+                self.read_pair(objects, clock, pair, older, goal)
             }
             Phase::Slots { round } => self.list_slots(objects, clock, round),
-            Phase::Reading { name } => {
-                let Some(snapshot) = self.read_snapshot(objects, clock, &name)? else {
-                    return Ok(self.end_round());
-                };
-                let number = self.floor.number + 1;
-                let end = snapshot.chain.end;
-                let floor = Floor { number, slot: end.number, uid: end.uid };
-                self.phase = Phase::Announcing { floor };
-                Ok(CollectionStep::Again)
+            Phase::Objects { round, prefix, after } => {
+                self.list_objects(objects, clock, table, round, prefix, after)
             }
+            Phase::Waiting { round, listed } => Ok(self.wait_for_slots(table, round, listed)),
             Phase::Announcing { floor } => {
                 // Whatever the answer, the next round reads the floors.
                 create(objects, clock, &floor.name(), &floor.encode(&self.store))?;
@@ -200,6 +240,7 @@ impl SlotCollection {
         &mut self,
         objects: &dyn Objects,
         clock: &dyn Clock,
+        table: &ObjectTable,
         found: Snapshots,
         listed: Contact,
         mut search: FloorSearch,
@@ -212,7 +253,7 @@ impl SlotCollection {
             (self.floor, self.floor_seen) = (search.newest, search.answered);
             self.confirmed = None;
         }
-        let next = self.next_end(&found, listed);
+        let next = self.next_pair(table, &found, listed);
         if self.floor.number == 0 {
             return Ok(self.announce(next));
         }
@@ -221,33 +262,76 @@ impl SlotCollection {
             return Ok(self.end_round());
         }
         let end = self.floor.slot;
-        let number = |name: &&String| parse_snapshot_name(name.as_str());
-        let Some(name) = found.keys().find(|name| number(name) == Some(end)) else {
-            // The list lacks the snapshot at the floor, or it is gone.
+        let Some(pair) = pairs(table, &found).into_iter().find(|(number, _)| *number == end) else {
+            // A list lacks one of the snapshots, or it is gone.
             return Ok(self.end_round());
         };
-        let doomed = found.keys().filter(|name| number(name).is_some_and(|it| it < end)).cloned();
-        let (name, round) = (name.clone(), Round { next, doomed: doomed.collect() });
-        self.phase = match self.confirmed.as_ref() == Some(&name) {
+        let (doomed, named) = found
+            .into_keys()
+            .partition(|name| parse_snapshot_name(name).is_some_and(|number| number < end));
+        let round = Round { next, doomed, named };
+        self.phase = match self.confirmed.as_ref() == Some(&pair.1) {
             true => Phase::Slots { round },
-            false => Phase::Confirming { name, round },
+            false => Phase::Reading { pair: pair.1, older: None, goal: Goal::Delete(round) },
         };
         Ok(CollectionStep::Again)
     }
 
-    /// Name of the newest snapshot after the floor that is old enough to end the next one.
-    fn next_end(&self, found: &Snapshots, listed: Contact) -> Option<String> {
-        let old = found.iter().filter(|(name, created)| self.is_old(name, **created, listed));
-        let old = old.filter_map(|(name, _)| Some((parse_snapshot_name(name)?, name)));
-        let (number, name) = old.max()?;
-        (number > self.floor.slot).then(|| name.clone())
+    /// The snapshots that stay with the next floor. It ends with the newest one that is old enough.
+    fn next_pair(
+        &self,
+        table: &ObjectTable,
+        found: &Snapshots,
+        listed: Contact,
+    ) -> Option<SnapshotPair> {
+        let is_old = |name: &String| {
+            found.get(name).is_some_and(|created| self.is_old(name, *created, listed))
+        };
+        let mut pairs = pairs(table, found).into_iter().rev();
+        let (number, pair) = pairs.find(|(_, pair)| is_old(&pair.older))?;
+        (number > self.floor.slot).then_some(pair)
     }
 
     /// Goes on with the announcement of the next floor.
-    fn announce(&mut self, next: Option<String>) -> CollectionStep {
-        let Some(name) = next else { return self.end_round() };
-        self.phase = Phase::Reading { name };
+    fn announce(&mut self, next: Option<SnapshotPair>) -> CollectionStep {
+        let Some(pair) = next else { return self.end_round() };
+        self.phase = Phase::Reading { pair, older: None, goal: Goal::Announce };
         CollectionStep::Again
+    }
+
+    /// Reads the next one of two snapshots that stay.
+    fn read_pair(
+        &mut self,
+        objects: &dyn Objects,
+        clock: &dyn Clock,
+        pair: SnapshotPair,
+        older: Option<ChainState>,
+        goal: Goal,
+    ) -> SlotResult<CollectionStep> {
+        let name = if older.is_none() { &pair.older } else { &pair.newer };
+        let Some(snapshot) = self.read_snapshot(objects, clock, name)? else {
+            // Another leader deleted it after newer ones, or an operator moved it away.
+            return Ok(self.end_round());
+        };
+        let Some(older) = older else {
+            self.phase = Phase::Reading { pair, older: Some(snapshot.chain), goal };
+            return Ok(CollectionStep::Again);
+        };
+        snapshot.chain.check_continues(&older).map_err(|reason| {
+            let reason = format!("it contradicts the snapshot {}: {reason}", pair.older);
+            damaged(objects, &snapshot.name(), reason)
+        })?;
+        self.phase = match goal {
+            Goal::Delete(round) => {
+                self.confirmed = Some(pair);
+                Phase::Slots { round }
+            }
+            Goal::Announce => {
+                let ChainEnd { number: slot, uid, .. } = older.end;
+                Phase::Announcing { floor: Floor { number: self.floor.number + 1, slot, uid } }
+            }
+        };
+        Ok(CollectionStep::Again)
     }
 
     /// Reads a snapshot; `None` if there is none.
@@ -279,21 +363,88 @@ impl SlotCollection {
         &mut self,
         objects: &dyn Objects,
         clock: &dyn Clock,
-        round: Round,
+        mut round: Round,
     ) -> SlotResult<CollectionStep> {
         // One page a round: the oldest names come first.
         let page = list(objects, clock, SLOT_PREFIX, None)?;
-        let Round { next, mut doomed } = round;
         let names = page.value.objects.iter().map(|object| object.name.as_str());
         let end = self.floor.slot;
         let old = names.filter(|name| number_of_slot(name).is_some_and(|it| it <= end));
-        doomed.extend(old.map(str::to_owned));
-        if doomed.is_empty() {
-            return Ok(self.announce(next));
+        round.doomed.extend(old.map(str::to_owned));
+        if round.doomed.is_empty() {
+            self.phase = Phase::Objects { round, prefix: 0, after: None };
+            return Ok(CollectionStep::Again);
         }
-        self.phase = Phase::Deleting { doomed: doomed.iter().rev().cloned().collect() };
-        Ok(CollectionStep::Found(doomed))
+        Ok(self.delete(round.doomed))
     }
+
+    /// Goes on with deletions in this order.
+    fn delete(&mut self, doomed: Vec<String>) -> CollectionStep {
+        self.phase = Phase::Deleting { doomed: doomed.iter().rev().cloned().collect() };
+        CollectionStep::Found(doomed)
+    }
+
+    fn list_objects(
+        &mut self,
+        objects: &dyn Objects,
+        clock: &dyn Clock,
+        table: &ObjectTable,
+        mut round: Round,
+        prefix: usize,
+        after: Option<String>,
+    ) -> SlotResult<CollectionStep> {
+        let page = list(objects, clock, OBJECT_PREFIXES[prefix], after.as_deref())?;
+        let names = page.value.objects.iter().map(|object| object.name.as_str().to_owned());
+        round.named.extend(names);
+        let next = match &page.value.next_after {
+            Some(_) => prefix,
+            None => prefix + 1,
+        };
+        if next < OBJECT_PREFIXES.len() {
+            self.phase = Phase::Objects { round, prefix: next, after: page.value.next_after };
+            return Ok(CollectionStep::Again);
+        }
+        let floor = self.floor.slot;
+        round.named.retain(|name| table.is_unneeded(name, floor));
+        if round.named.is_empty() {
+            return Ok(self.announce(round.next));
+        }
+        self.phase = Phase::Waiting { round, listed: table.end() };
+        Ok(CollectionStep::Again)
+    }
+
+    fn wait_for_slots(
+        &mut self,
+        table: &ObjectTable,
+        round: Round,
+        listed: ChainEnd,
+    ) -> CollectionStep {
+        let end = table.end();
+        if end.epoch != listed.epoch {
+            return self.end_round();
+        }
+        if end.number < listed.number + 2 {
+            return CollectionStep::Waiting;
+        }
+        let Round { next, mut named, .. } = round;
+        named.retain(|name| table.is_unneeded(name, self.floor.slot));
+        match named.is_empty() {
+            true => self.announce(next),
+            false => self.delete(named),
+        }
+    }
+}
+
+/// Pairs of named snapshots that the list has, and the number of the older one of each, in the
+/// order of these numbers. The newer one is the newest.
+fn pairs(table: &ObjectTable, found: &Snapshots) -> Vec<(u64, SnapshotPair)> {
+    let snapshots = table.state().snapshots.iter();
+    let names = snapshots.map(|(number, uid)| (*number, snapshot_name(*number, uid)));
+    let names = names.map(|(number, name)| (number, name.as_str().to_owned()));
+    let mut listed: Vec<_> = names.filter(|(_, name)| found.contains_key(name)).collect();
+    let Some((_, newer)) = listed.pop() else { return Vec::new() };
+    let pair = |(number, older)| (number, SnapshotPair { older, newer: newer.clone() });
+    listed.into_iter().map(pair).collect()
 }
 
 fn object_name(name: &str) -> SlotResult<ObjectName> {

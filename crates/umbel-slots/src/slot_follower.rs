@@ -12,6 +12,10 @@
 //!
 //! INVARIANT: a node with a state loads only a snapshot of a later state of the same chain (C23).
 //! Otherwise it would drop slots that a leader acknowledged.
+//!
+//! INVARIANT (C16): a slot is applied once the node has the objects that it names. An object that
+//! is missing can have been deleted, unless the last read of floors is so late that it cannot: only
+//! then it is damage. An object that exists is the right one, since no two have one name.
 
 use umbel_env::{Clock, ObjectName, Objects};
 
@@ -20,12 +24,15 @@ use crate::freshness::{Contact, SlotTimes};
 use crate::slot_error::{SlotError, SlotResult};
 use crate::slot_floor::{Floor, FloorSearch, no_time};
 use crate::slot_format::{Slot, slot_name};
-use crate::slot_requests::{Timed, damaged, list, read_whole, unreadable};
+use crate::slot_objects::NamedObject;
+use crate::slot_requests::{Timed, damaged, list, read_part, read_whole, unreadable};
 use crate::slot_settings::SLOT_BYTES_MAX;
 use crate::slot_snapshot::{
     SNAPSHOT_BYTES_MAX, SNAPSHOT_PREFIX, SlotSnapshot, parse_snapshot_name,
 };
 
+/// Maximum bytes of an object in one request.
+pub const OBJECT_PART_BYTES: u64 = 8 << 20;
 /// Remedy for objects that are not those of the node's state.
 const OTHER_OBJECTS_REMEDY: &str =
     "check the prefix; if the objects are right, start this node with an empty directory";
@@ -44,7 +51,19 @@ pub struct SlotFollower {
     has_state: bool,
     /// The newest floor that the node knows.
     floor: Floor,
+    fetch: Option<ObjectFetch>,
     phase: Phase,
+}
+
+/// Objects that the node reads before it goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct ObjectFetch {
+    /// The slot that names them; `None` if the state of a snapshot needs them.
+    slot: Option<Slot>,
+    /// Objects that are left, the next one last.
+    left: Vec<NamedObject>,
+    /// Number of bytes of the next one that were read.
+    from: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -78,7 +97,18 @@ pub enum FollowStep {
     Again,
     /// The node's state is that of this snapshot now.
     Restart(SlotSnapshot),
-    /// This slot is the next one.
+    /// The node needs these bytes of the object, from this offset on. The parts of an object come
+    /// in their order. After the last one, the caller compares the checksum:
+    /// [`NamedObject::has_bytes`].
+    Object {
+        /// The object, which the next slot names or the state of the snapshot needs.
+        object: NamedObject,
+        /// Offset of the bytes in it.
+        from: u64,
+        /// At most [`OBJECT_PART_BYTES`].
+        bytes: Vec<u8>,
+    },
+    /// This slot is the next one. The node has the objects that it names.
     Applied(Slot),
     /// There was no later slot at this moment; `None` if the store stated no time.
     Current(Option<Contact>),
@@ -90,7 +120,7 @@ impl SlotFollower {
         let phase = Phase::listing();
         let (has_state, floor) = (chain.is_some(), Floor::default());
         let chain = chain.unwrap_or_default();
-        SlotFollower { store, times, chain, has_state, floor, phase }
+        SlotFollower { store, times, chain, has_state, floor, fetch: None, phase }
     }
 
     /// The last applied slot.
@@ -103,6 +133,20 @@ impl SlotFollower {
         &self.chain
     }
 
+    /// Reads these objects in the next steps, which the state of a snapshot needs. REQUIRES: the
+    /// last step was [`FollowStep::Restart`].
+    pub fn fetch(&mut self, mut objects: Vec<NamedObject>) {
+        objects.reverse();
+        self.fetch =
+            (!objects.is_empty()).then_some(ObjectFetch { slot: None, left: objects, from: 0 });
+    }
+
+    /// Whether the node lacks objects of its state or of the next slot. It records the state of a
+    /// snapshot once it has them.
+    pub fn is_fetching(&self) -> bool {
+        self.fetch.is_some()
+    }
+
     /// Whether the last floor was found missing a fresh time before this contact.
     pub(crate) fn is_list_fresh(&self, now: Contact) -> bool {
         matches!(self.phase, Phase::Reading { listed } if self.times.is_fresh(listed, now))
@@ -113,10 +157,10 @@ impl SlotFollower {
         self.phase = Phase::listing();
     }
 
-    /// Sends the next request.
+    /// Sends the next request, if the node needs one.
     ///
     /// # Errors
-    /// [`SlotError::Damaged`] if the chain is broken; failed requests, after which the step can be
+    /// [`SlotError::Damaged`] if the chain is broken, or an object is missing; failed requests, after which the step can be
     /// repeated.
     pub fn step(&mut self, objects: &dyn Objects, clock: &dyn Clock) -> SlotResult<FollowStep> {
         match self.phase.clone() {
@@ -129,7 +173,10 @@ impl SlotFollower {
             Phase::ConfirmingSnapshot { name, listed } => {
                 self.confirm_by_snapshot(objects, clock, &name, listed)
             }
-            Phase::Reading { listed } => self.read_next(objects, clock, listed),
+            Phase::Reading { listed } => match self.fetch.clone() {
+                Some(fetch) => self.fetch_part(objects, clock, listed, fetch),
+                None => self.read_next(objects, clock, listed),
+            },
         }
     }
 
@@ -236,7 +283,7 @@ impl SlotFollower {
             })?;
         }
         self.chain = snapshot.chain.clone();
-        self.has_state = true;
+        (self.has_state, self.fetch) = (true, None);
         self.phase = Phase::Reading { listed };
         Ok(FollowStep::Restart(snapshot))
     }
@@ -320,9 +367,63 @@ impl SlotFollower {
         let decoded = Slot::decode(&bytes, &self.store, number);
         let remedy = "start no leader, and restore it";
         let slot = decoded.map_err(|error| unreadable(objects, &name, error, remedy))?;
+        let checked = self.chain.check_next(&slot);
+        checked.map_err(|reason| damaged(objects, &name, reason))?;
+        let left: Vec<NamedObject> =
+            slot.entries.iter().rev().filter_map(NamedObject::of).collect();
+        if left.is_empty() {
+            return self.apply(slot);
+        }
+        self.fetch = Some(ObjectFetch { slot: Some(slot), left, from: 0 });
+        Ok(FollowStep::Again)
+    }
+
+    fn apply(&mut self, slot: Slot) -> SlotResult<FollowStep> {
         let advanced = self.chain.advance(&slot);
-        advanced.map_err(|reason| damaged(objects, &name, reason))?;
+        advanced.map_err(|reason| SlotError::unwritable(slot.number, &reason))?;
         Ok(FollowStep::Applied(slot))
+    }
+
+    /// Reads the next part of an object, or applies the slot after the last one.
+    fn fetch_part(
+        &mut self,
+        objects: &dyn Objects,
+        clock: &dyn Clock,
+        listed: Contact,
+        mut fetch: ObjectFetch,
+    ) -> SlotResult<FollowStep> {
+        let Some(object) = fetch.left.last().cloned() else {
+            self.fetch = None;
+            return fetch.slot.map_or(Ok(FollowStep::Again), |slot| self.apply(slot));
+        };
+        let from = fetch.from;
+        let to = object.bytes.min(from.saturating_add(OBJECT_PART_BYTES));
+        let part = read_part(objects, clock, &object.name, from..to)?;
+        let Some(found) = part.value else {
+            if !self.is_listed_lately(listed, part.answered) {
+                // A floor after this node's state can have been announced, and the object deleted.
+                self.phase = Phase::listing();
+                return Ok(FollowStep::Again);
+            }
+            let reason = "the replicated log names it, and the store lost it; restore it";
+            return Err(damaged(objects, &object.name, reason.into()));
+        };
+        let (bytes, object_bytes) = (found.bytes, found.object_bytes);
+        if object_bytes != object.bytes || bytes.len() as u64 != to - from {
+            let reason = format!(
+                "it has {object_bytes} bytes, and the replicated log states {}; restore it",
+                object.bytes
+            );
+            return Err(damaged(objects, &object.name, reason));
+        }
+        fetch.from = to;
+        if to == object.bytes {
+            fetch.left.pop();
+            fetch.from = 0;
+        }
+        let is_done = fetch.left.is_empty() && fetch.slot.is_none();
+        self.fetch = (!is_done).then_some(fetch);
+        Ok(FollowStep::Object { object, from, bytes })
     }
 }
 

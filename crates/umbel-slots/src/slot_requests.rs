@@ -1,8 +1,9 @@
 //! Single requests of the state machines, with the moment of their answers.
 
+use std::ops::Range;
 use std::time::Duration;
 
-use umbel_env::{Answer, Clock, Creation, ListPage, ObjectName, Objects};
+use umbel_env::{Answer, Clock, Creation, ListPage, ObjectBytes, ObjectName, Objects};
 
 use crate::decode_error::DecodeError;
 use crate::freshness::Contact;
@@ -98,9 +99,7 @@ pub fn read_whole(
     name: &ObjectName,
     bytes_max: u64,
 ) -> SlotResult<Timed<Option<Vec<u8>>>> {
-    let start = RequestStart::new(objects, clock)?;
-    let answer = objects.read(name, 0..bytes_max)?;
-    let answer = start.timed_by_store(objects, clock, answer)?;
+    let answer = read_part(objects, clock, name, 0..bytes_max)?;
     if let Some(found) = &answer.value
         && found.bytes.len() as u64 != found.object_bytes
     {
@@ -108,6 +107,18 @@ pub fn read_whole(
         return Err(damaged(objects, name, reason));
     }
     Ok(answer.map(|value| value.map(|found| found.bytes)))
+}
+
+/// Reads a range of an object; `None` if there is none.
+pub fn read_part(
+    objects: &dyn Objects,
+    clock: &dyn Clock,
+    name: &ObjectName,
+    range: Range<u64>,
+) -> SlotResult<Timed<Option<ObjectBytes>>> {
+    let start = RequestStart::new(objects, clock)?;
+    let answer = objects.read(name, range)?;
+    start.timed_by_store(objects, clock, answer)
 }
 
 /// Lists the next names of a prefix.
@@ -145,10 +156,9 @@ pub fn unreadable(
 
 #[cfg(test)]
 mod tests {
-    use std::ops::Range;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use umbel_env::{CreationRequest, ObjectBytes, ObjectError, ObjectResult, ObjectSource};
+    use umbel_env::{CreationRequest, ObjectError, ObjectResult, ObjectSource};
 
     use super::*;
 

@@ -8,6 +8,7 @@ use crate::slot_entry::SlotEntry;
 use crate::slot_error::{SlotError, SlotResult};
 use crate::slot_follower::{FollowStep, SlotFollower};
 use crate::slot_format::{SLOT_PREFIX, Slot, SlotIds, number_of_slot, slot_name};
+use crate::slot_objects::NamedObject;
 use crate::slot_requests::{Timed, damaged, list, read_whole};
 use crate::slot_settings::SLOT_BYTES_MAX;
 use crate::slot_writer::SlotWriter;
@@ -66,6 +67,11 @@ impl SlotTakeover {
     /// The follower, as far as it got.
     pub fn follower(&self) -> &SlotFollower {
         &self.follower
+    }
+
+    /// Reads objects that the state of a snapshot needs: [`SlotFollower::fetch`].
+    pub fn fetch(&mut self, objects: Vec<NamedObject>) {
+        self.follower.fetch(objects);
     }
 
     /// Begins an epoch after [`TakeoverStep::AtEnd`], with a new random uid. Returns `false` if the

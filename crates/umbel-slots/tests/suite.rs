@@ -6,6 +6,7 @@ mod suite {
     mod event_exploration;
     mod exploration;
     mod explored_events;
+    mod explored_objects;
     mod explored_requests;
     mod explored_store;
     mod explored_world;
@@ -14,5 +15,7 @@ mod suite {
     mod list_exploration;
     mod moment_exploration;
     mod newer_objects;
+    mod object_exploration;
+    mod object_histories;
     mod simulation;
 }

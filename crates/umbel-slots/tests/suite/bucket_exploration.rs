@@ -14,6 +14,7 @@ use umbel_slots::{
     TakeoverStep, WriteStep,
 };
 
+use super::explored_objects::naming_all;
 use super::explored_store::{ExploredClock, ExploredStore, StoreFault, StoreState, UNIT_MICROS};
 use super::histories::STORE;
 
@@ -242,9 +243,11 @@ impl History {
     /// third one.
     fn collect(&mut self, node: usize) {
         loop {
-            match self.request(node, |it, store, clock| it.collection.step(store, clock)) {
+            let table = naming_all(&self.store, 0);
+            match self.request(node, |it, store, clock| it.collection.step(store, clock, &table)) {
                 Ok(CollectionStep::Done) => return,
                 Ok(CollectionStep::Again | CollectionStep::Found(_)) => {}
+                Ok(CollectionStep::Waiting) => unreachable!("slots name all objects"),
                 Err(_) => return self.stop(node),
             }
         }

@@ -51,7 +51,7 @@ fn go_on(script: &mut Script, slots: usize) -> SlotWriter {
     for _ in 1..slots {
         script.write(&mut writer).expect("a slot");
     }
-    script.put_snapshot(writer.chain());
+    script.put_snapshots(writer.chain());
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
     script.delete_old(&mut collection).expect("a deletion");

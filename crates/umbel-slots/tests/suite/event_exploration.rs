@@ -13,6 +13,8 @@ use super::explored_world::{Bounds, World, times};
 const SHORT: Bounds = Bounds {
     proposals: 3,
     snapshots: 0,
+    files: 0,
+    losses: 0,
     crashes: 0,
     ticks: 0,
     collects: false,
@@ -27,7 +29,9 @@ const WIDE: Bounds = Bounds { crashes: 1, appends: 3, ends: 1, ..SHORT };
 /// Bounds of random histories.
 const LONG: Bounds = Bounds {
     proposals: 60,
-    snapshots: 8,
+    snapshots: 12,
+    files: 0,
+    losses: 0,
     crashes: 6,
     ticks: 24,
     collects: true,

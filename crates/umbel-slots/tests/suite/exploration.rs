@@ -100,6 +100,7 @@ impl Stall {
             | Event::Send(node)
             | Event::Effect { node, .. }
             | Event::TakeOver(node)
+            | Event::Upload { node, .. }
             | Event::CollectRound { node, .. } => node == self.node,
             Event::Tick { paused, .. } => self.pauses && paused != self.node,
             _ => false,
@@ -119,10 +120,10 @@ fn is_rare(event: Event) -> bool {
         | Event::Detach(_)
         | Event::Replace(_) => true,
         Event::Act { action: Action::RestartCollection | Action::Append { .. }, .. } => true,
-        Event::TurnBack { .. } => true,
+        Event::TurnBack { .. } | Event::LoseSnapshot => true,
         Event::Act { .. } | Event::Land(_) | Event::Start(_) => false,
         Event::Send(_) | Event::Effect { .. } => false,
-        Event::TakeOver(_) | Event::CollectRound { .. } => false,
+        Event::TakeOver(_) | Event::CollectRound { .. } | Event::Upload { .. } => false,
     }
 }
 
@@ -143,7 +144,12 @@ pub fn walk(mut world: World, times: SlotTimes, seed: u64, count: usize) -> Resu
         if stall.stops(&mut random, &world, event) {
             continue;
         }
-        let is_held = world.holds_late && matches!(event, Event::Land(_));
+        let is_held = match event {
+            Event::Land(_) => world.holds_late,
+            // A leader needs long to delete a file.
+            Event::TakeOver(_) | Event::Act { action: Action::BeginEpoch, .. } => world.has_files,
+            _ => false,
+        };
         if (is_held || is_rare(event)) && random.below(8) != 0 {
             continue;
         }

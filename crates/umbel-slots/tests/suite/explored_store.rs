@@ -9,9 +9,12 @@ use umbel_env::{
     Answer, Clock, Creation, CreationRequest, ListPage, ListedObject, ObjectBytes, ObjectError,
     ObjectErrorKind, ObjectName, ObjectResult, ObjectSource, Objects,
 };
+use umbel_slots::snapshot_name;
 
 /// Microseconds of a unit of the explored time.
 pub const UNIT_MICROS: u64 = 1_000_000;
+/// Number and uid of a snapshot.
+pub type SnapshotId = (u64, [u8; 16]);
 /// Most requests that can still take effect.
 const LATE_MAX: usize = 2;
 
@@ -49,7 +52,7 @@ pub struct StoreState {
     pub fault: StoreFault,
     /// Maximum number of objects in a page of a list; 0 for all.
     pub page_objects: usize,
-    /// Name that lists lack.
+    /// Beginning of the names that lists lack.
     pub hidden: Option<String>,
     /// Units by which the server of odd slots is behind the others.
     pub odd_slots_late: u64,
@@ -131,6 +134,33 @@ impl ExploredStore {
     /// The store's clock, in microseconds.
     pub fn micros(&self) -> u64 {
         self.state.lock().expect("one thread").clock() * UNIT_MICROS
+    }
+
+    /// Names of all objects.
+    pub fn names(&self) -> Vec<String> {
+        self.state.lock().expect("one thread").objects.keys().cloned().collect()
+    }
+
+    /// Lets a node act while it finds the first snapshot a second time, as the other one.
+    pub fn with_twin<T>(
+        &self,
+        twin: Option<(SnapshotId, SnapshotId)>,
+        action: impl FnOnce() -> T,
+    ) -> T {
+        let name = |(number, uid): SnapshotId| snapshot_name(number, &uid).as_str().to_owned();
+        let mut added = None;
+        if let Some((first, second)) = twin {
+            let mut state = self.state.lock().expect("one thread");
+            if let Some(found) = state.objects.get(&name(first)).cloned() {
+                state.objects.insert(name(second), found);
+                added = Some(name(second));
+            }
+        }
+        let done = action();
+        if let Some(added) = added {
+            self.state.lock().expect("one thread").objects.remove(&added);
+        }
+        done
     }
 
     fn choose(&self, outcomes: usize) -> usize {
@@ -218,7 +248,7 @@ impl Objects for ExploredStore {
         let is_listed = |name: &str| {
             name.starts_with(prefix)
                 && after.is_none_or(|after| name > after)
-                && state.hidden.as_deref() != Some(name)
+                && !state.hidden.as_deref().is_some_and(|hidden| name.starts_with(hidden))
         };
         let lags = if earlier().eq(now()) { 1 } else { 2 };
         let count = now().filter(|(name, _)| is_listed(name)).count();

@@ -7,12 +7,13 @@ use std::time::Duration;
 use umbel_base::checksum::checksum;
 use umbel_env::{Clock, Objects};
 use umbel_slots::{
-    ChainState, CollectionStep, FollowStep, Slot, SlotCollection, SlotEntry, SlotError,
-    SlotFollower, SlotIds, SlotSnapshot, SlotTakeover, SlotTimes, SlotWriter, TakeoverStep,
-    WriteStep,
+    ChainState, CollectionStep, Floor, FollowStep, NamedObject, ObjectTable, Slot, SlotCollection,
+    SlotEntry, SlotError, SlotFollower, SlotIds, SlotResult, SlotSnapshot, SlotTakeover, SlotTimes,
+    SlotWriter, TakeoverStep, WriteStep, snapshot_name,
 };
 
 use super::explored_events::{DiskLoss, EventFault, ExploredEvents, slot_ids};
+use super::explored_objects::{ExploredObjects, ObjectFault};
 use super::explored_requests::{ExploredRequest, Replay, StatedTimes};
 use super::explored_store::{ExploredClock, ExploredStore, StoreFault, StoreState, UNIT_MICROS};
 
@@ -31,6 +32,10 @@ pub struct Bounds {
     /// Slots that the leaders propose, beginnings of epochs included.
     pub proposals: u8,
     pub snapshots: u8,
+    /// Files that leaders upload.
+    pub files: u8,
+    /// Snapshots that an operator moves away, since they are damaged.
+    pub losses: u8,
     pub crashes: u8,
     /// Times at which time passes.
     pub ticks: u8,
@@ -52,6 +57,8 @@ pub struct Bounds {
 pub const SLOTS: Bounds = Bounds {
     proposals: 0,
     snapshots: 0,
+    files: 0,
+    losses: 0,
     crashes: 0,
     ticks: 0,
     collects: true,
@@ -77,6 +84,7 @@ struct Node {
     /// The state on its disk.
     disk: Option<ChainState>,
     events: ExploredEvents,
+    objects: ExploredObjects,
     /// Used while it leads. What it has seen stays valid while it does not.
     collection: SlotCollection,
     /// A request whose moments are apart.
@@ -101,6 +109,12 @@ pub struct World {
     pub holds_late: bool,
     /// Whether followers do not read floors, which breaks C13.
     pub ignores_floors: bool,
+    /// Whether files are uploaded, and what the slots name is checked.
+    pub has_files: bool,
+    /// Whether the last step of a collection waited for slots.
+    waits: bool,
+    /// Snapshots that were moved away.
+    lost: u8,
     /// Durations of the collections.
     pub collection_times: SlotTimes,
     pub left: Bounds,
@@ -136,6 +150,7 @@ impl World {
             role: Role::Following(Box::new(takeover(number, times, None))),
             disk: None,
             events: ExploredEvents::new(EventFault::None),
+            objects: ExploredObjects::default(),
             collection: SlotCollection::new(STORE, times),
             request: None,
             paused: 0,
@@ -151,6 +166,9 @@ impl World {
             joins_steps: false,
             holds_late: false,
             ignores_floors: false,
+            has_files: bounds.files > 0,
+            waits: false,
+            lost: 0,
             collection_times: times,
             left: bounds,
             acknowledged: 0,
@@ -175,6 +193,13 @@ impl World {
         for node in &mut self.nodes {
             node.events = ExploredEvents::new(fault);
             assert_eq!(node.events.open(), Ok(true));
+        }
+    }
+
+    /// Gives each node the fault.
+    pub fn plant_in_objects(&mut self, fault: ObjectFault) {
+        for node in &mut self.nodes {
+            node.objects.fault = fault;
         }
     }
 
@@ -205,6 +230,9 @@ impl World {
                 // All clocks run, or that of one node stands still, or only the store's jumps.
                 all.extend((0..=ALL_NODES).map(|paused| Event::Tick { units, paused }));
             }
+        }
+        if self.left.losses > 0 {
+            all.push(Event::LoseSnapshot);
         }
         if self.left.turns > 0 {
             let keep = times.keep.as_micros() as u64 / UNIT_MICROS;
@@ -244,12 +272,15 @@ impl World {
             Action::Propose,
             Action::Follow,
             Action::BeginEpoch,
-            Action::Snapshot,
+            Action::Upload { is_snapshot: true },
+            Action::Upload { is_snapshot: false },
+            Action::SendUpload,
             Action::Collect,
             Action::RestartCollection,
         ];
         if self.joins_steps {
             all.push(Event::TakeOver(node));
+            all.extend([true, false].map(|is_snapshot| Event::Upload { node, is_snapshot }));
             all.push(Event::CollectRound { node, outcome: 0 });
         }
         match &self.nodes[node].request {
@@ -272,9 +303,14 @@ impl World {
     /// Lets an event happen. Returns the number of outcomes that it could have had; zero if it
     /// cannot happen now, which changes nothing.
     pub fn apply(&mut self, event: Event, times: SlotTimes) -> Result<usize, Violation> {
+        let count = |store: &StoreState| (store.objects.len(), store.first.len());
+        let before = count(&self.store);
         let outcomes = self.happen(event, times)?;
         if outcomes > 0 {
             self.check_events()?;
+            if self.has_files && count(&self.store) != before {
+                self.check_objects()?;
+            }
         }
         Ok(outcomes)
     }
@@ -309,6 +345,8 @@ impl World {
             }
             Event::Effect { node, outcome } => return Ok(self.take_effect(node, outcome)),
             Event::TakeOver(node) => return self.take_over(node, times),
+            Event::Upload { node, is_snapshot } => return self.upload(node, is_snapshot, times),
+            Event::LoseSnapshot => return Ok(self.lose_snapshot()),
             Event::CollectRound { node, outcome } => return self.collect(node, outcome, times),
             Event::Start(node) => {
                 if !self.nodes[node].events.open()? {
@@ -405,13 +443,59 @@ impl World {
                 break;
             }
             steps = 1;
+            if self.waits {
+                self.act(node, Action::Propose, 0, times)?;
+                self.act(node, Action::Step, 0, times)?;
+            }
         }
         Ok(steps)
+    }
+
+    /// Lets a leader upload and name an object, with requests that have no faults. Returns zero if
+    /// it cannot.
+    fn upload(
+        &mut self,
+        node: usize,
+        is_snapshot: bool,
+        times: SlotTimes,
+    ) -> Result<usize, Violation> {
+        if self.act(node, Action::Upload { is_snapshot }, 0, times)? == 0 {
+            return Ok(0);
+        }
+        for _ in 0..JOINED_STEPS {
+            if !self.nodes[node].objects.is_uploading() {
+                break;
+            }
+            let sent = self.act(node, Action::SendUpload, 0, times)?;
+            let proposed = self.act(node, Action::Propose, 0, times)?;
+            let step = self.act(node, Action::Step, 0, times)?;
+            if sent + proposed + step == 0 {
+                break;
+            }
+        }
+        Ok(1)
+    }
+
+    /// The newest snapshot is damaged, and an operator moves it away. Returns zero if there is none
+    /// but the first one.
+    fn lose_snapshot(&mut self) -> usize {
+        let names = self.store.objects.keys().filter(|name| name.starts_with("snapshots/"));
+        let Some(name) = names.skip(1).last().cloned() else { return 0 };
+        self.left.losses -= 1;
+        self.lost += 1;
+        self.store.objects.remove(&name);
+        1
     }
 
     /// Follows from the state on the disk.
     fn follow(&mut self, node: usize, times: SlotTimes) {
         let disk = self.nodes[node].disk.clone();
+        let end = disk.as_ref().map_or(0, |chain| chain.end.number);
+        // A node that was deposed still knows what was replaced.
+        if !self.nodes[node].objects.is_at(end) || self.nodes[node].role == Role::Down {
+            self.restart_objects(node, end);
+        }
+        self.nodes[node].objects.give_up();
         self.nodes[node].request = None;
         self.nodes[node].role = Role::Following(Box::new(takeover(node, times, disk)));
     }
@@ -421,6 +505,23 @@ impl World {
         self.nodes[node].events.demote()?;
         self.follow(node, times);
         Ok(())
+    }
+
+    /// The node knows what the slots up to this one name, and not what was replaced.
+    fn restart_objects(&mut self, node: usize, number: u64) {
+        if self.left.collects {
+            let table = self.table_at(number).expect("slots that nodes have applied");
+            self.nodes[node].objects.restart(table.end(), table.state().clone());
+        }
+    }
+
+    /// The table after the slots up to this number.
+    fn table_at(&self, number: u64) -> Result<ObjectTable, Violation> {
+        let mut table = ObjectTable::default();
+        for slot in (1..=number).map_while(|number| self.first_of(number)) {
+            table.apply(&slot)?;
+        }
+        Ok(table)
     }
 
     fn close(&mut self, node: usize) {
@@ -440,6 +541,7 @@ impl World {
         node.events.crash(loss);
         if loss == DiskLoss::Everything {
             node.disk = None;
+            node.objects.lose_disk();
         }
     }
 
@@ -521,19 +623,28 @@ impl World {
             }
             (Action::Propose, Role::Leading(writer)) => {
                 self.left.proposals -= 1;
-                let entries = vec![self.nodes[node].events.next_entry()];
+                let entry = self.nodes[node].events.next_entry();
+                let upload = self.nodes[node].objects.next_entry();
+                let entries = [entry].into_iter().chain(upload).collect();
                 writer.propose(self.new_id(node), 0, entries).expect("a valid slot");
             }
-            (Action::Snapshot, Role::Leading(writer)) => {
-                self.left.snapshots -= 1;
-                let ids = SlotIds { store: STORE, uid: self.new_id(node) };
-                let state = self.nodes[node].events.state();
-                let snapshot = SlotSnapshot { ids, chain: writer.chain().clone(), state };
-                // A write that is not confirmed is given up; it can still take effect.
-                let _ = store.put(&snapshot.name(), &snapshot.encode());
+            (Action::Upload { is_snapshot }, Role::Leading(_)) => {
+                match is_snapshot {
+                    true => self.left.snapshots -= 1,
+                    false => self.left.files -= 1,
+                }
+                let uid = self.new_id(node);
+                self.nodes[node].objects.want(uid, is_snapshot);
+            }
+            (Action::SendUpload, Role::Leading(writer)) => {
+                let Node { events, objects, .. } = &mut self.nodes[node];
+                objects.send(&store, |uid| {
+                    let (ids, chain) = (SlotIds { store: STORE, uid }, writer.chain().clone());
+                    SlotSnapshot { ids, chain, state: events.state() }
+                });
             }
             (Action::Collect, Role::Leading(_)) => {
-                done = Done::Collected(self.nodes[node].collection.step(&store, &clock));
+                done = Done::Collected(self.collect_step(node, &store, &clock));
             }
             (Action::BeginEpoch, Role::Following(takeover)) => {
                 let begins = SlotEntry::EpochBegins { host: String::from("h"), port: node as u16 };
@@ -559,6 +670,26 @@ impl World {
         self.nodes[node].role = role;
         self.settle(node, done, times)?;
         Ok(outcomes)
+    }
+
+    /// Sends the next request of a collection, with the fault of the node.
+    fn collect_step(
+        &mut self,
+        node: usize,
+        store: &ExploredStore,
+        clock: &ExploredClock,
+    ) -> SlotResult<CollectionStep> {
+        let Node { collection, objects, .. } = &mut self.nodes[node];
+        let table = objects.collected_table(store);
+        let step = store.with_twin(objects.twin(), || collection.step(store, clock, &table));
+        if step == Ok(CollectionStep::Waiting) && objects.fault == ObjectFault::WaitsForNoSlot {
+            let later = ExploredObjects::after_two_slots(&table, STORE);
+            return collection.step(store, clock, &later);
+        }
+        if step == Ok(CollectionStep::Done) {
+            objects.table_mut().forget(collection.floor().slot);
+        }
+        step
     }
 
     fn append(
@@ -587,7 +718,11 @@ impl World {
             (Role::Leading(writer), Action::Propose) => {
                 !writer.is_busy() && self.left.proposals > 0
             }
-            (Role::Leading(..), Action::Snapshot) => self.left.snapshots > 0,
+            (Role::Leading(..), Action::Upload { is_snapshot }) => {
+                let left = if is_snapshot { self.left.snapshots } else { self.left.files };
+                left > 0 && !self.nodes[node].objects.is_uploading()
+            }
+            (Role::Leading(..), Action::SendUpload) => self.nodes[node].objects.can_send(),
             (Role::Leading(..), Action::Collect | Action::RestartCollection) => self.left.collects,
             (Role::Leading(..) | Role::Alone, Action::Append { .. }) => self.left.appends > 0,
             (Role::Leading(..) | Role::Following(_), Action::Commit) => {
@@ -605,6 +740,7 @@ impl World {
 
     /// Checks what a step returned, and changes the node's role.
     fn settle(&mut self, node: usize, done: Done, times: SlotTimes) -> Result<(), Violation> {
+        self.waits = matches!(done, Done::Collected(Ok(CollectionStep::Waiting)));
         let checked = |error: SlotError| match error.is_temporary() {
             true => Ok(()),
             false => Err(format!("node {node} failed: {error}")),
@@ -622,6 +758,13 @@ impl World {
             Done::Took(Ok(TakeoverStep::Followed(FollowStep::Applied(slot)))) => {
                 self.check(node, "applied", &slot)?;
                 self.nodes[node].events.apply_slot(&slot)?;
+                self.add_objects(node, |objects| objects.apply(&slot))?;
+                self.keep_end(node);
+            }
+            Done::Took(Ok(TakeoverStep::Followed(FollowStep::Object {
+                object, bytes, ..
+            }))) => {
+                self.nodes[node].objects.read(&object, &bytes)?;
                 self.keep_end(node);
             }
             Done::Took(Ok(TakeoverStep::Followed(FollowStep::Restart(snapshot)))) => {
@@ -631,6 +774,11 @@ impl World {
                     return Err(format!("node {node} began from a wrong snapshot {}", end.number));
                 }
                 self.nodes[node].events.load(end.epoch, &snapshot.state)?;
+                self.restart_objects(node, end.number);
+                let Node { role, objects, .. } = &mut self.nodes[node];
+                if let Role::Following(takeover) = role {
+                    takeover.fetch(objects.missing());
+                }
                 self.keep_end(node);
             }
             Done::Took(Ok(TakeoverStep::Followed(_) | TakeoverStep::Overtaken)) => {}
@@ -640,12 +788,14 @@ impl World {
             Done::Took(Ok(TakeoverStep::Leading(writer, slot))) => {
                 self.check(node, "leads since", &slot)?;
                 self.nodes[node].events.promote(slot.epoch)?;
+                self.add_objects(node, |objects| objects.slot_created(&slot))?;
                 self.nodes[node].disk = Some(writer.chain().clone());
                 self.nodes[node].role = Role::Leading(writer);
             }
             Done::Wrote(Ok(WriteStep::Acknowledged(slot))) => {
                 self.check(node, "acknowledged", &slot)?;
                 self.nodes[node].events.slot_created(&slot)?;
+                self.add_objects(node, |objects| objects.slot_created(&slot))?;
                 self.acknowledged += 1;
                 self.keep_end(node);
             }
@@ -653,6 +803,18 @@ impl World {
             Done::Wrote(Ok(WriteStep::Idle | WriteStep::Open)) | Done::Collected(Ok(_)) => {}
         }
         Ok(())
+    }
+
+    /// Lets the objects of a node change with a slot, if leaders collect.
+    fn add_objects(
+        &mut self,
+        node: usize,
+        change: impl FnOnce(&mut ExploredObjects) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
+        match self.left.collects {
+            true => change(&mut self.nodes[node].objects),
+            false => Ok(()),
+        }
     }
 
     /// A node acknowledges events to clients, which read them there.
@@ -668,6 +830,8 @@ impl World {
     fn keep_end(&mut self, node: usize) {
         let chain = match &self.nodes[node].role {
             Role::Down | Role::Alone => return,
+            // A snapshot counts once the node has the objects of its state.
+            Role::Following(takeover) if takeover.follower().is_fetching() => return,
             Role::Following(takeover) => takeover.follower().chain(),
             Role::Leading(writer) => writer.chain(),
         };
@@ -712,6 +876,50 @@ impl World {
             node.events.check(chain).map_err(violation)?;
         }
         Ok(())
+    }
+
+    /// Checks C15 and C16: the store has two named snapshots after all deleted slots, but for those
+    /// that an operator moved away. It has what a node needs that begins from the newest floor.
+    fn check_objects(&self) -> Result<(), Violation> {
+        let chain = self.table_at(self.chain.0)?;
+        let exists = |name: &str| self.store.objects.contains_key(name);
+        let is_deleted = |number: &u64| !exists(&format!("slots/{number:020}"));
+        let deleted = (1..=self.chain.0).rev().find(is_deleted).unwrap_or(0);
+        let named = chain.state().snapshots.iter();
+        let kept = named.filter(|(number, uid)| {
+            *number >= deleted && exists(snapshot_name(*number, uid).as_str())
+        });
+        let count = kept.count() + usize::from(self.lost);
+        if deleted > 0 && count < 2 {
+            return Err(format!("slot {deleted} is deleted, with {count} snapshots after it"));
+        }
+        let floor = self.newest_floor();
+        let later = (floor + 1..=self.chain.0).filter_map(|number| self.first_of(number));
+        let later: Vec<NamedObject> =
+            later.flat_map(|slot| slot.entries).filter_map(|it| NamedObject::of(&it)).collect();
+        let at_floor = self.table_at(floor)?;
+        let mut needed = at_floor.state().objects.iter().chain(&later);
+        match needed.find(|object| !exists(object.name.as_str())) {
+            Some(object) => Err(format!("{} is missing, with floor {floor}", object.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// The last slot that the newest floor announces.
+    fn newest_floor(&self) -> u64 {
+        let floors = self.store.objects.iter().rev();
+        let mut floors = floors.filter(|(name, _)| name.starts_with("floors/"));
+        let newest = floors.find_map(|(name, (bytes, _))| {
+            let number = name.strip_prefix("floors/")?.parse().ok()?;
+            Floor::decode(bytes, &STORE, number).ok()
+        });
+        newest.map_or(0, |floor| floor.slot)
+    }
+
+    /// Number of files that were deleted.
+    pub fn deleted_files(&self) -> usize {
+        let files = self.store.first.keys().filter(|name| name.starts_with("chunks/"));
+        files.filter(|name| !self.store.objects.contains_key(*name)).count()
     }
 
     /// Number of leaders whose events the slots have.
@@ -766,6 +974,13 @@ pub enum Event {
     },
     /// A follower takes over, without faults.
     TakeOver(usize),
+    /// A leader uploads an object and names it, without faults.
+    Upload {
+        node: usize,
+        is_snapshot: bool,
+    },
+    /// An operator moves the newest snapshot away.
+    LoseSnapshot,
     /// A leader collects for some requests, which have the same outcome.
     CollectRound {
         node: usize,
@@ -821,7 +1036,12 @@ pub enum Action {
     /// A node at the end follows on.
     Follow,
     BeginEpoch,
-    Snapshot,
+    /// The leader wants to upload a snapshot or a file.
+    Upload {
+        is_snapshot: bool,
+    },
+    /// The leader sends the object of its upload.
+    SendUpload,
     Collect,
     /// Ends a round of the collection, as a caller does that only reports.
     RestartCollection,

@@ -9,6 +9,7 @@ use umbel_slots::{
     SlotSnapshot, SlotTakeover, SlotTimes, SlotWriter, TakeoverStep, WriteStep,
 };
 
+use super::explored_objects::naming_all;
 use super::explored_store::{ExploredClock, ExploredStore, StoreState, UNIT_MICROS};
 
 pub const STORE: [u8; 16] = [7; 16];
@@ -57,6 +58,13 @@ impl Script {
         let snapshot = SlotSnapshot { ids, chain: chain.clone(), state: Vec::new() };
         self.store.land(snapshot.name().as_str(), &snapshot.encode());
         snapshot.name()
+    }
+
+    /// Puts two snapshots of a state: one alone permits no deletion. Returns the name of the first.
+    pub fn put_snapshots(&mut self, chain: &ChainState) -> ObjectName {
+        let first = self.put_snapshot(chain);
+        self.put_snapshot(chain);
+        first
     }
 
     /// Follows to the end.
@@ -111,12 +119,14 @@ impl Script {
 
     /// Runs rounds of a collection until one deletes nothing.
     pub fn collect(&mut self, collection: &mut SlotCollection) -> SlotResult<()> {
-        loop {
-            match self.act(|store, clock| collection.step(store, clock))? {
-                CollectionStep::Done => return Ok(()),
-                CollectionStep::Again | CollectionStep::Found(_) => {}
-            }
-        }
+        while self.collect_step(collection)? != CollectionStep::Done {}
+        Ok(())
+    }
+
+    /// Lets a collection send one request. Slots name all snapshots.
+    pub fn collect_step(&mut self, collection: &mut SlotCollection) -> SlotResult<CollectionStep> {
+        let table = naming_all(&self.store, 0);
+        self.act(|store, clock| collection.step(store, clock, &table))
     }
 
     /// Lets a collection that has seen all snapshots announce a deletion, and make it.
@@ -154,7 +164,7 @@ fn paused_candidate_does_not_call_deletions_damage() {
     script.follow(&mut paused).expect("the end");
     script.fence(&mut paused);
     let mut writer = script.lead(None).expect("a leader");
-    script.put_snapshot(writer.chain());
+    script.put_snapshots(writer.chain());
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
     script.write(&mut writer).expect("a slot");
@@ -328,7 +338,7 @@ fn node_with_another_history_refuses_an_old_snapshot_with_its_number() {
         fork.uids = 100;
         let mut other = fork.lead(None).expect("a leader");
         fork.write(&mut other).expect("a slot");
-        fork.put_snapshot(other.chain());
+        fork.put_snapshots(other.chain());
         fork.store.advance(401);
         if is_deleted {
             let mut collection = SlotCollection::new(STORE, times());
@@ -364,7 +374,7 @@ fn node_before_the_first_slot_refuses_another_log() {
 fn late_creation_at_a_deleted_number_is_no_damage() {
     let mut script = Script::new();
     let mut writer = script.lead(None).expect("a leader");
-    script.put_snapshot(writer.chain());
+    script.put_snapshots(writer.chain());
     let disk = writer.chain().clone();
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
@@ -387,7 +397,7 @@ fn collection_that_ends_early_leaves_no_slot_before_a_deleted_one() {
     for _ in 0..3 {
         script.write(&mut writer).expect("a slot");
     }
-    script.put_snapshot(writer.chain());
+    script.put_snapshots(writer.chain());
     script.write(&mut writer).expect("a slot");
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
@@ -395,7 +405,7 @@ fn collection_that_ends_early_leaves_no_slot_before_a_deleted_one() {
     script.store.advance(201);
     let mut step = CollectionStep::Again;
     while step != CollectionStep::Done {
-        step = script.act(|store, clock| collection.step(store, clock)).expect("an answer");
+        step = script.collect_step(&mut collection).expect("an answer");
         let left = script.slots();
         let expected: Vec<String> =
             (6 - left.len()..6).map(|number| format!("slots/{number:020}")).collect();
@@ -416,7 +426,8 @@ fn node_before_a_floor_applies_nothing_while_lists_lack_its_snapshot() {
     for _ in 0..2 {
         script.write(&mut writer).expect("a slot");
     }
-    let newest = script.put_snapshot(writer.chain());
+    script.put_snapshots(writer.chain());
+    let newest = "snapshots/00000000000000000003-";
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
     script.delete_old(&mut collection).expect("a deletion");
@@ -437,7 +448,7 @@ fn node_before_a_floor_applies_nothing_while_lists_lack_its_snapshot() {
     script.store.land(second, &lost.encode());
     script.put_snapshot(&disk);
     for state in [Some(&disk), None] {
-        script.store.hidden = Some(newest.as_str().to_owned());
+        script.store.hidden = Some(newest.to_owned());
         let mut takeover = candidate(state);
         for _ in 0..STEPS_MAX {
             let step = script.act(|store, clock| takeover.step(store, clock)).expect("no damage");
@@ -455,7 +466,7 @@ fn node_before_a_floor_applies_nothing_while_lists_lack_its_snapshot() {
 fn node_at_a_floor_refuses_an_older_copy() {
     let mut script = Script::new();
     let writer = script.lead(None).expect("a leader");
-    script.put_snapshot(writer.chain());
+    script.put_snapshots(writer.chain());
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
     let older = script.store.objects.clone();
@@ -475,7 +486,7 @@ fn node_at_a_floor_refuses_an_older_copy() {
 fn node_at_a_deleted_slot_follows() {
     let mut script = Script::new();
     let mut writer = script.lead(None).expect("a leader");
-    script.put_snapshot(writer.chain());
+    script.put_snapshots(writer.chain());
     let disk = writer.chain().clone();
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
@@ -494,6 +505,7 @@ fn damaged_snapshot_makes_nothing_deletable() {
         let mut script = Script::new();
         let mut writer = script.lead(None).expect("a leader");
         script.write(&mut writer).expect("a slot");
+        script.put_snapshot(writer.chain());
         let name = match is_foreign {
             false => script.put_snapshot(writer.chain()),
             true => {
@@ -525,7 +537,7 @@ fn jump_of_the_stores_clock_deletes_nothing() {
     let mut script = Script::new();
     let mut writer = script.lead(None).expect("a leader");
     script.write(&mut writer).expect("a slot");
-    script.put_snapshot(writer.chain());
+    script.put_snapshots(writer.chain());
     let before = script.store.objects.len();
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
@@ -551,7 +563,7 @@ fn jump_of_the_nodes_clock_deletes_nothing() {
     script.paused = 450;
     let mut writer = script.lead(None).expect("a leader");
     script.write(&mut writer).expect("a slot");
-    script.put_snapshot(writer.chain());
+    script.put_snapshots(writer.chain());
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
     script.paused = 0;
@@ -566,7 +578,7 @@ fn newest_snapshot_is_found_on_a_later_page() {
     script.store.page_objects = 1;
     let mut writer = script.lead(None).expect("a leader");
     script.write(&mut writer).expect("a slot");
-    script.put_snapshot(writer.chain());
+    script.put_snapshots(writer.chain());
     let mut collection = SlotCollection::new(STORE, times());
     script.collect(&mut collection).expect("a round");
     script.announce(&mut collection).expect("a floor");

@@ -73,6 +73,7 @@ fn snapshots_of_a_newer_umbel_are_no_damage() {
     let mut script = Script::new();
     let mut writer = script.lead(None).expect("a leader");
     script.write(&mut writer).expect("a slot");
+    script.put_snapshot(writer.chain());
     let ids = SlotIds { store: STORE, uid: [98; 16] };
     let snapshot = SlotSnapshot { ids, chain: writer.chain().clone(), state: Vec::new() };
     let bytes = with_version(&snapshot.encode(), 3, 2, 1);
@@ -84,7 +85,7 @@ fn snapshots_of_a_newer_umbel_are_no_damage() {
     script.collect(&mut collection).expect("a round");
     script.store.advance(401);
     let error = loop {
-        match script.act(|store, clock| collection.step(store, clock)) {
+        match script.collect_step(&mut collection) {
             Ok(CollectionStep::Done) => panic!("it reads the snapshot"),
             Ok(_) => {}
             Err(error) => break error,

@@ -5,16 +5,16 @@
 //! `UMBEL_SLOT_SEEDS=10000 cargo test --release -p umbel-slots --test suite simulation` is the
 //! campaign.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use umbel_env::{Clock, Objects};
 use umbel_sim::{ConditionMode, FaultRates, ObjectFault, ObjectSim, ObjectStoreMode, Random};
 use umbel_slots::{
-    ChainEnd, ChainState, CollectionStep, FollowStep, Slot, SlotCollection, SlotEntry, SlotError,
-    SlotFollower, SlotIds, SlotSnapshot, SlotTakeover, SlotTimes, SlotWriter, TakeoverStep,
-    WriteStep,
+    ChainEnd, ChainState, CollectionStep, FollowStep, ObjectState, ObjectTable, Slot,
+    SlotCollection, SlotEntry, SlotError, SlotFollower, SlotIds, SlotSnapshot, SlotTakeover,
+    SlotTimes, SlotWriter, TakeoverStep, WriteStep,
 };
 
 const STORE: [u8; 16] = [7; 16];
@@ -82,6 +82,8 @@ struct History {
     nodes: Vec<Node>,
     /// The slot that a node first reported for each number.
     reported: BTreeMap<u64, Slot>,
+    /// Numbers and uids of the snapshots whose writes were confirmed. All slots name them.
+    snapshots: BTreeSet<(u64, [u8; 16])>,
     acknowledged: u64,
     deleted: u64,
 }
@@ -120,8 +122,18 @@ impl History {
         let nodes = (0..NODES).map(node).collect();
         let reported = BTreeMap::new();
         let shows_pauses = seed.is_multiple_of(4);
-        let (acknowledged, deleted) = (0, 0);
-        History { sim, times, random, shows_pauses, nodes, reported, acknowledged, deleted }
+        let (snapshots, acknowledged, deleted) = (BTreeSet::new(), 0, 0);
+        History {
+            sim,
+            times,
+            random,
+            shows_pauses,
+            nodes,
+            reported,
+            snapshots,
+            acknowledged,
+            deleted,
+        }
     }
 
     fn uid(&mut self) -> [u8; 16] {
@@ -186,9 +198,12 @@ impl History {
                 let step = takeover.step(objects, clock);
                 self.follow(node, step)?;
             }
-            Role::Leading(_) if choice < 30 => {
+            Role::Leading(writer) if choice < 30 => {
+                let snapshots = self.snapshots.clone();
+                let state = ObjectState { snapshots, ..ObjectState::default() };
+                let table = ObjectTable::new(writer.end().number, writer.end(), state);
                 for _ in 0..=self.random.below(COLLECTION_STEPS_MAX) {
-                    let step = it.collection.step(objects, clock);
+                    let step = it.collection.step(objects, clock, &table);
                     if let Some(CollectionStep::Found(names)) = checked(node, step)? {
                         self.deleted += names.len() as u64;
                     }
@@ -198,7 +213,9 @@ impl History {
                 let ids = SlotIds { store: STORE, uid };
                 let snapshot =
                     SlotSnapshot { ids, chain: writer.chain().clone(), state: Vec::new() };
-                let _ = objects.put(&snapshot.name(), &snapshot.encode());
+                if objects.put(&snapshot.name(), &snapshot.encode()).is_ok() {
+                    self.snapshots.insert((snapshot.chain.end.number, uid));
+                }
             }
             Role::Leading(writer) if !writer.is_busy() => {
                 writer.propose(uid, 0, vec![SlotEntry::Nothing]).expect("a valid slot");
