@@ -157,11 +157,11 @@ impl SlotFollower {
         self.phase = Phase::listing();
     }
 
-    /// Sends the next request, if the node needs one.
+    /// Sends the next request, or none before it applies a slot whose objects it has.
     ///
     /// # Errors
-    /// [`SlotError::Damaged`] if the chain is broken, or an object is missing; failed requests, after which the step can be
-    /// repeated.
+    /// [`SlotError::Damaged`] if the chain is broken, or an object is missing; failed requests,
+    /// after which the step can be repeated.
     pub fn step(&mut self, objects: &dyn Objects, clock: &dyn Clock) -> SlotResult<FollowStep> {
         match self.phase.clone() {
             Phase::Listing { after, found } => self.list_page(objects, clock, after, found),

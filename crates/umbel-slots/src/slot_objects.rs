@@ -1,7 +1,7 @@
 //! [`ObjectTable`]: the objects, snapshots and uploads that the slots name.
 //!
-//! The name of each such object ends with `-` and the uid of its upload. [`SlotEntry::UploadBegins`]
-//! states the uid before the first object of the upload is sent.
+//! The name of each such object ends with `-` and the uid of its upload.
+//! [`SlotEntry::UploadBegins`] states the uid before the first object of the upload is sent.
 //!
 //! INVARIANT (C16): an upload ends with the slot that names its objects, or with its epoch. A slot
 //! names only objects of an upload that runs. So what no slot names, and whose upload does not run,

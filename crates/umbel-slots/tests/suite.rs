@@ -5,6 +5,7 @@ mod suite {
     mod bucket_histories;
     mod event_exploration;
     mod exploration;
+    mod explored_actions;
     mod explored_events;
     mod explored_objects;
     mod explored_requests;

@@ -1,5 +1,5 @@
-//! [`ExploredObjects`]: the objects of an explored node, which slots name. Leaders upload files of a
-//! log, and snapshots. Followers need the files that slots and snapshots name.
+//! [`ExploredObjects`]: the objects of an explored node, which slots name. Leaders upload files of
+//! a log, and snapshots. Followers need the files that slots and snapshots name.
 
 use std::collections::BTreeSet;
 

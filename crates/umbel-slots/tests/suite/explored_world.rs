@@ -12,6 +12,7 @@ use umbel_slots::{
     SlotWriter, TakeoverStep, WriteStep, snapshot_name,
 };
 
+use super::explored_actions::{Action, Event};
 use super::explored_events::{DiskLoss, EventFault, ExploredEvents, slot_ids};
 use super::explored_objects::{ExploredObjects, ObjectFault};
 use super::explored_requests::{ExploredRequest, Replay, StatedTimes};
@@ -22,7 +23,7 @@ pub const NODES: usize = 2;
 /// Requests of a node in an event of a random history that joins several.
 const JOINED_STEPS: usize = 24;
 /// Number for the clocks of all nodes.
-const ALL_NODES: usize = NODES + 1;
+pub const ALL_NODES: usize = NODES + 1;
 /// Ids of the newest events that clients repeat.
 const REPEATED_IDS: u8 = 3;
 
@@ -950,110 +951,10 @@ impl Hasher for BufferHasher {
     }
 }
 
-/// Next event of a history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
-    /// A late request takes effect.
-    Land(usize),
-    /// Time passes, while the clock of one node stands still; no node has the number [`NODES`].
-    /// With [`ALL_NODES`], the clocks of all nodes stand still.
-    Tick {
-        units: u64,
-        paused: usize,
-    },
-    /// The store's clock goes back.
-    TurnBack {
-        units: u64,
-    },
-    /// A node sends a request whose moments are apart.
-    Send(usize),
-    /// A request that was sent takes effect.
-    Effect {
-        node: usize,
-        outcome: usize,
-    },
-    /// A follower takes over, without faults.
-    TakeOver(usize),
-    /// A leader uploads an object and names it, without faults.
-    Upload {
-        node: usize,
-        is_snapshot: bool,
-    },
-    /// An operator moves the newest snapshot away.
-    LoseSnapshot,
-    /// A leader collects for some requests, which have the same outcome.
-    CollectRound {
-        node: usize,
-        outcome: usize,
-    },
-    Start(usize),
-    Crash {
-        node: usize,
-        loss: DiskLoss,
-    },
-    Close(usize),
-    /// A leader that could go on leads no more.
-    Demote(usize),
-    /// A server opens a closed directory without the cluster's options.
-    OpenAlone(usize),
-    /// An operator makes a closed directory one of its own.
-    Detach(usize),
-    /// An operator gives a node an empty directory instead of a detached one.
-    Replace(usize),
-    Act {
-        node: usize,
-        action: Action,
-        outcome: usize,
-    },
-}
-
-impl Event {
-    /// The outcome of its request.
-    pub fn outcome(&mut self) -> Option<&mut usize> {
-        match self {
-            Event::Act { outcome, .. }
-            | Event::Effect { outcome, .. }
-            | Event::CollectRound { outcome, .. } => Some(outcome),
-            _ => None,
-        }
-    }
-}
-
 /// An event with a violation.
 pub struct Failed {
     pub event: Event,
     pub violation: Violation,
-}
-
-/// Action of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// The next request of its state machine.
-    Step,
-    /// The answer arrives to a request that took effect.
-    GetAnswer,
-    Propose,
-    /// A node at the end follows on.
-    Follow,
-    BeginEpoch,
-    /// The leader wants to upload a snapshot or a file.
-    Upload {
-        is_snapshot: bool,
-    },
-    /// The leader sends the object of its upload.
-    SendUpload,
-    Collect,
-    /// Ends a round of the collection, as a caller does that only reports.
-    RestartCollection,
-    /// A client appends an event, for the first time or again.
-    Append {
-        id: u8,
-        waits: bool,
-    },
-    /// A client waits for the append that it sent first.
-    Wait,
-    /// The index gets what it may have.
-    Commit,
 }
 
 /// Result of an action.
