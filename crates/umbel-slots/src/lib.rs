@@ -8,7 +8,7 @@
 //! positions are written once.
 //!
 //! Every state machine of this crate is plain data without threads and without waiting: one call of
-//! its `step` sends at most one request. So `tests/suite/exploration.rs` explores this code itself,
+//! its `step` sends at most one request. Its `wait` says how long the caller waits before the next. So `tests/suite/exploration.rs` explores this code itself,
 //! with every order of requests, lost answers, late effects, pauses and crashes.
 //!
 //! FORMAT: `docs/formats/slots.md`.
@@ -20,6 +20,7 @@ mod decode_error;
 mod epoch_table;
 mod freshness;
 mod object_frame;
+mod retry_pace;
 mod slot_collection;
 mod slot_creation;
 mod slot_entry;

@@ -29,6 +29,7 @@ use umbel_env::{Clock, ObjectName, Objects};
 
 use crate::chain::{ChainEnd, ChainState};
 use crate::freshness::{Contact, SlotTimes, micros};
+use crate::retry_pace::RetryPace;
 use crate::slot_error::{SlotError, SlotResult};
 use crate::slot_floor::{Floor, FloorSearch};
 use crate::slot_format::{SLOT_PREFIX, number_of_slot};
@@ -54,6 +55,7 @@ pub struct SlotCollection {
     /// The snapshots that stay with the newest floor, once this node has read them.
     confirmed: Option<SnapshotPair>,
     phase: Phase,
+    pace: RetryPace,
 }
 
 /// Snapshots of a list, with the times of their creation.
@@ -153,6 +155,7 @@ impl SlotCollection {
             floor_seen: None,
             confirmed: None,
             phase: Phase::first(),
+            pace: RetryPace::default(),
         }
     }
 
@@ -166,6 +169,11 @@ impl SlotCollection {
         self.phase = Phase::first();
     }
 
+    /// Wait before a step that repeats a failed one.
+    pub fn wait(&self) -> Duration {
+        self.pace.wait(&self.times)
+    }
+
     /// Sends the next request. REQUIRES: the node leads, and the table has all slots that it
     /// acknowledged, and no other slots of its epoch.
     ///
@@ -173,6 +181,20 @@ impl SlotCollection {
     /// [`SlotError::Damaged`] if a snapshot that makes others unnecessary cannot be read; failed
     /// requests, after which the step can be repeated.
     pub fn step(
+        &mut self,
+        objects: &dyn Objects,
+        clock: &dyn Clock,
+        table: &ObjectTable,
+    ) -> SlotResult<CollectionStep> {
+        let step = self.send(objects, clock, table);
+        match step {
+            Ok(_) => self.pace.progress(),
+            Err(_) => self.pace.repeat(),
+        }
+        step
+    }
+
+    fn send(
         &mut self,
         objects: &dyn Objects,
         clock: &dyn Clock,

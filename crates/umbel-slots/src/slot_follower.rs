@@ -17,10 +17,13 @@
 //! is missing can have been deleted, unless the last read of floors is so late that it cannot: only
 //! then it is damage. An object that exists is the right one, since no two have one name.
 
+use std::time::Duration;
+
 use umbel_env::{Clock, ObjectName, Objects};
 
 use crate::chain::{ChainEnd, ChainState};
 use crate::freshness::{Contact, SlotTimes};
+use crate::retry_pace::RetryPace;
 use crate::slot_error::{SlotError, SlotResult};
 use crate::slot_floor::{Floor, FloorSearch, no_time};
 use crate::slot_format::{Slot, slot_name};
@@ -53,6 +56,7 @@ pub struct SlotFollower {
     floor: Floor,
     fetch: Option<ObjectFetch>,
     phase: Phase,
+    pace: RetryPace,
 }
 
 /// Objects that the node reads before it goes on.
@@ -120,7 +124,8 @@ impl SlotFollower {
         let phase = Phase::listing();
         let (has_state, floor) = (chain.is_some(), Floor::default());
         let chain = chain.unwrap_or_default();
-        SlotFollower { store, times, chain, has_state, floor, fetch: None, phase }
+        let (fetch, pace) = (None, RetryPace::default());
+        SlotFollower { store, times, chain, has_state, floor, fetch, phase, pace }
     }
 
     /// The last applied slot.
@@ -157,12 +162,35 @@ impl SlotFollower {
         self.phase = Phase::listing();
     }
 
+    /// Wait before the next step, unless the caller waits longer at the end of the chain.
+    pub fn wait(&self) -> Duration {
+        self.pace.wait(&self.times)
+    }
+
     /// Sends the next request, or none before it applies a slot whose objects it has.
     ///
     /// # Errors
     /// [`SlotError::Damaged`] if the chain is broken, or an object is missing; failed requests,
     /// after which the step can be repeated.
     pub fn step(&mut self, objects: &dyn Objects, clock: &dyn Clock) -> SlotResult<FollowStep> {
+        let has_begun = self.phase != Phase::listing();
+        self.pace.go_on();
+        let step = self.send(objects, clock);
+        match &step {
+            Ok(FollowStep::Applied(_) | FollowStep::Restart(_)) => {
+                self.pace.reach(self.chain.end.number);
+            }
+            Ok(FollowStep::Current(_)) => self.pace.progress(),
+            Ok(FollowStep::Again) if has_begun && self.phase == Phase::listing() => {
+                self.pace.repeat();
+            }
+            Ok(FollowStep::Again | FollowStep::Object { .. }) => {}
+            Err(_) => self.pace.repeat(),
+        }
+        step
+    }
+
+    fn send(&mut self, objects: &dyn Objects, clock: &dyn Clock) -> SlotResult<FollowStep> {
         match self.phase.clone() {
             Phase::Listing { after, found } => self.list_page(objects, clock, after, found),
             Phase::Floors { found, search } => self.read_floor(objects, clock, found, search),

@@ -1,8 +1,11 @@
 //! [`SlotTakeover`]: a node that becomes the leader.
 
+use std::time::Duration;
+
 use umbel_env::{Clock, ObjectName, Objects};
 
 use crate::freshness::{Contact, SlotTimes};
+use crate::retry_pace::RetryPace;
 use crate::slot_creation::{CreationStep, SlotCreation};
 use crate::slot_entry::SlotEntry;
 use crate::slot_error::{SlotError, SlotResult};
@@ -22,6 +25,9 @@ pub struct SlotTakeover {
     node: String,
     follower: SlotFollower,
     phase: Phase,
+    /// Whether a list of slots took so long that the node does not wait for one again.
+    has_slow_list: bool,
+    pace: RetryPace,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -34,8 +40,8 @@ enum Phase {
     Fencing { current: Contact, creation: SlotCreation },
     /// Looks for slots after its own one, from this name on.
     Checking { success: Contact, creation: SlotCreation, after: String },
-    /// A list has this slot above the node's own one: reads the next number.
-    Comparing { success: Contact, creation: SlotCreation, above: ObjectName },
+    /// Reads the number after the node's own one. A list has `above`, or took too long.
+    Comparing { success: Contact, creation: SlotCreation, above: Option<ObjectName> },
 }
 
 /// Result of a step of a takeover.
@@ -61,7 +67,8 @@ impl SlotTakeover {
         node: impl Into<String>,
         follower: SlotFollower,
     ) -> SlotTakeover {
-        SlotTakeover { store, times, node: node.into(), follower, phase: Phase::Following }
+        let (node, phase, pace) = (node.into(), Phase::Following, RetryPace::default());
+        SlotTakeover { store, times, node, follower, phase, has_slow_list: false, pace }
     }
 
     /// The follower, as far as it got.
@@ -91,6 +98,7 @@ impl SlotTakeover {
         if !self.follower.is_list_fresh(current) {
             // An older copy may have replaced the objects since.
             self.follower.list_again();
+            self.pace.repeat();
             self.phase = Phase::Following;
             return Ok(false);
         }
@@ -121,12 +129,34 @@ impl SlotTakeover {
         }
     }
 
+    /// Wait before the next step, unless the caller waits longer at the end of the chain. It counts
+    /// for [`SlotTakeover::begin_epoch`], too.
+    pub fn wait(&self) -> Duration {
+        self.pace.wait(&self.times).max(match self.phase {
+            Phase::Following => self.follower.wait(),
+            _ => Duration::ZERO,
+        })
+    }
+
     /// Sends the next request.
     ///
     /// # Errors
     /// Those of [`SlotFollower::step`]. A gap below later slots is damage: an object is missing,
-    /// and the node must not lead.
+    /// and the node must not lead. [`SlotError::Refused`] if the store contradicts itself for long.
     pub fn step(&mut self, objects: &dyn Objects, clock: &dyn Clock) -> SlotResult<TakeoverStep> {
+        let follows = self.phase == Phase::Following;
+        self.pace.go_on();
+        let step = self.send(objects, clock);
+        match &step {
+            Ok(TakeoverStep::Followed(FollowStep::Applied(_))) => self.pace.progress(),
+            Ok(TakeoverStep::Overtaken) => self.pace.repeat(),
+            Err(_) if !follows => self.pace.repeat(),
+            _ => {}
+        }
+        step
+    }
+
+    fn send(&mut self, objects: &dyn Objects, clock: &dyn Clock) -> SlotResult<TakeoverStep> {
         match self.phase.clone() {
             Phase::Following => {
                 let followed = self.follower.step(objects, clock)?;
@@ -142,7 +172,7 @@ impl SlotTakeover {
                 self.check_above(objects, clock, success, creation, &after)
             }
             Phase::Comparing { success, creation, above } => {
-                self.compare_above(objects, clock, success, creation.slot.number, &above)
+                self.compare_above(objects, clock, success, creation, above)
             }
         }
     }
@@ -154,13 +184,17 @@ impl SlotTakeover {
         current: Contact,
         mut creation: SlotCreation,
     ) -> SlotResult<TakeoverStep> {
-        let Timed { value, contact, answered } = creation.step(objects, clock)?;
+        let Timed { value, contact, answered } =
+            creation.step(objects, clock, &self.times, current)?;
         match value {
-            CreationStep::Open => {
+            CreationStep::Open | CreationStep::Missing => {
+                if matches!(value, CreationStep::Missing) {
+                    self.pace.repeat();
+                }
                 self.phase = Phase::Fencing { current, creation };
                 Ok(TakeoverStep::Again)
             }
-            CreationStep::Other => {
+            CreationStep::Other | CreationStep::Late => {
                 self.phase = Phase::Following;
                 Ok(TakeoverStep::Overtaken)
             }
@@ -168,6 +202,9 @@ impl SlotTakeover {
                 // A won number is no proof: others could have used and deleted it meanwhile.
                 let is_fresh = answered.is_some_and(|now| self.times.is_fresh(current, now));
                 self.phase = match contact.filter(|_| is_fresh) {
+                    Some(success) if self.has_slow_list => {
+                        Phase::Comparing { success, creation, above: None }
+                    }
                     Some(success) => {
                         let after = slot_name(creation.slot.number).as_str().to_owned();
                         Phase::Checking { success, creation, after }
@@ -187,20 +224,49 @@ impl SlotTakeover {
         creation: SlotCreation,
         after: &str,
     ) -> SlotResult<TakeoverStep> {
-        let page = list(objects, clock, SLOT_PREFIX, Some(after))?;
+        let limit = self.list_limit();
+        let page = match list(objects, clock, SLOT_PREFIX, Some(after)) {
+            // The limit of a list (L8): one read of the next number decides.
+            Err(error) => {
+                let node = clock.now_with_suspends().saturating_sub(success.node);
+                if node < limit || !error.is_temporary() {
+                    return Err(error);
+                }
+                self.has_slow_list = true;
+                self.phase = Phase::Comparing { success, creation, above: None };
+                return Ok(TakeoverStep::Again);
+            }
+            Ok(page) => page,
+        };
+        let is_within = page.answered.is_some_and(|now| self.times.is_within(success, now, limit));
+        self.has_slow_list |= !is_within;
         // Later leaders could have used and deleted the numbers above meanwhile.
         if !page.answered.is_some_and(|now| self.times.is_fresh(success, now)) {
             return Ok(self.overtaken());
         }
         let mut names = page.value.objects.into_iter().map(|object| object.name);
         if let Some(above) = names.find(|name| number_of_slot(name.as_str()).is_some()) {
-            self.phase = Phase::Comparing { success, creation, above };
+            self.phase = Phase::Comparing { success, creation, above: Some(above) };
             return Ok(TakeoverStep::Again);
         }
         if let Some(after) = page.value.next_after {
-            self.phase = Phase::Checking { success, creation, after };
+            self.phase = match is_within {
+                true => Phase::Checking { success, creation, after },
+                false => Phase::Comparing { success, creation, above: None },
+            };
             return Ok(TakeoverStep::Again);
         }
+        self.lead(success, creation)
+    }
+
+    /// Time after the node's slot within which lists must answer. Followers do not depose the node
+    /// meanwhile.
+    fn list_limit(&self) -> Duration {
+        let follower_wait = self.follower.chain().settings.follower_wait_micros;
+        (self.times.fresh / 4).min(Duration::from_micros(follower_wait) / 4)
+    }
+
+    fn lead(&mut self, success: Contact, creation: SlotCreation) -> SlotResult<TakeoverStep> {
         let mut chain = self.follower.chain().clone();
         let advanced = chain.advance(&creation.slot);
         advanced.map_err(|reason| SlotError::unwritable(creation.slot.number, &reason))?;
@@ -215,21 +281,23 @@ impl SlotTakeover {
         objects: &dyn Objects,
         clock: &dyn Clock,
         success: Contact,
-        own: u64,
-        above: &ObjectName,
+        creation: SlotCreation,
+        above: Option<ObjectName>,
     ) -> SlotResult<TakeoverStep> {
+        let own = creation.slot.number;
         let next = read_whole(objects, clock, &slot_name(own + 1), SLOT_BYTES_MAX)?;
         let is_fresh = next.answered.is_some_and(|now| self.times.is_fresh(success, now));
         if next.value.is_some() || !is_fresh {
             // A later leader followed the node's slot already, or could have done so.
             return Ok(self.overtaken());
         }
+        let Some(above) = above else { return self.lead(success, creation) };
         let reason = format!(
             "slot {} before it is missing, so the store lost objects; start no leader, and restore \
              them",
             own + 1
         );
-        Err(damaged(objects, above, reason))
+        Err(damaged(objects, &above, reason))
     }
 
     fn overtaken(&mut self) -> TakeoverStep {

@@ -1,9 +1,12 @@
 //! [`SlotWriter`]: the leader, which adds slots.
 
+use std::time::Duration;
+
 use umbel_env::{Clock, Objects};
 
 use crate::chain::{ChainEnd, ChainState};
 use crate::freshness::{Contact, SlotTimes};
+use crate::retry_pace::RetryPace;
 use crate::slot_creation::{CreationStep, SlotCreation};
 use crate::slot_entry::SlotEntry;
 use crate::slot_error::{SlotError, SlotResult};
@@ -21,6 +24,7 @@ pub struct SlotWriter {
     success: Contact,
     creation: Option<SlotCreation>,
     is_deposed: bool,
+    pace: RetryPace,
 }
 
 /// Result of a step of a writer.
@@ -48,7 +52,8 @@ impl SlotWriter {
         success: Contact,
     ) -> SlotWriter {
         let is_deposed = chain.end.has_resigned;
-        SlotWriter { store, times, node, chain, success, creation: None, is_deposed }
+        let (creation, pace) = (None, RetryPace::default());
+        SlotWriter { store, times, node, chain, success, creation, is_deposed, pace }
     }
 
     /// The last slot that is certain.
@@ -96,19 +101,41 @@ impl SlotWriter {
         Ok(())
     }
 
+    /// Wait before the next step for the open slot.
+    pub fn wait(&self) -> Duration {
+        self.pace.wait(&self.times)
+    }
+
     /// Sends the next request for the open slot.
     ///
     /// # Errors
-    /// Failed requests, after which the step can be repeated.
+    /// [`SlotError::Refused`](crate::SlotError::Refused) if the store contradicts itself for long;
+    /// failed requests, after which the step can be repeated.
     pub fn step(&mut self, objects: &dyn Objects, clock: &dyn Clock) -> SlotResult<WriteStep> {
+        self.pace.go_on();
+        let step = self.send(objects, clock);
+        match &step {
+            Ok(WriteStep::Acknowledged(_)) => self.pace.progress(),
+            Err(_) => self.pace.repeat(),
+            Ok(_) => {}
+        }
+        step
+    }
+
+    fn send(&mut self, objects: &dyn Objects, clock: &dyn Clock) -> SlotResult<WriteStep> {
         if self.is_deposed {
             return Ok(WriteStep::Deposed);
         }
         let Some(creation) = &mut self.creation else { return Ok(WriteStep::Idle) };
-        let Timed { value, contact, answered } = creation.step(objects, clock)?;
+        let Timed { value, contact, answered } =
+            creation.step(objects, clock, &self.times, self.success)?;
         match value {
             CreationStep::Open => Ok(WriteStep::Open),
-            CreationStep::Other => {
+            CreationStep::Missing => {
+                self.pace.repeat();
+                Ok(WriteStep::Open)
+            }
+            CreationStep::Other | CreationStep::Late => {
                 self.is_deposed = true;
                 Ok(WriteStep::Deposed)
             }

@@ -18,5 +18,6 @@ mod suite {
     mod newer_objects;
     mod object_exploration;
     mod object_histories;
+    mod progress_exploration;
     mod simulation;
 }

@@ -450,10 +450,13 @@ fn node_before_a_floor_applies_nothing_while_lists_lack_its_snapshot() {
     for state in [Some(&disk), None] {
         script.store.hidden = Some(newest.to_owned());
         let mut takeover = candidate(state);
+        let mut longest = Duration::ZERO;
         for _ in 0..STEPS_MAX {
             let step = script.act(|store, clock| takeover.step(store, clock)).expect("no damage");
             assert!(matches!(step, TakeoverStep::Followed(FollowStep::Again)), "{step:?}");
+            longest = longest.max(takeover.wait());
         }
+        assert_eq!(longest, times().fresh / 4, "paid requests without progress");
         script.store.hidden = None;
         script.follow(&mut takeover).expect("the end");
         assert_eq!(takeover.follower().end(), writer.end());

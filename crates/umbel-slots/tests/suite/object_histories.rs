@@ -8,6 +8,7 @@ use umbel_slots::{
     SlotWriter, TakeoverStep, WriteStep,
 };
 
+use super::explored_store::{ExploredClock, ExploredStore};
 use super::histories::{STORE, Script, candidate, times};
 
 const LOG: LogId = LogId { kind: 1, id: 1 };
@@ -249,6 +250,32 @@ fn collection_deletes_what_no_slot_can_name() {
     round(&mut script, &mut collection, &mut writer);
     assert!(!exists(&script, &replaced) && !exists(&script, &abandoned));
     assert!(exists(&script, &newest) && exists(&script, &running));
+}
+
+/// Story: a retention rule of the bucket refused a deletion. The leader paid for its repetitions
+/// without end.
+#[test]
+fn failed_deletions_wait_longer_each_time() {
+    let mut script = Script::new();
+    let writer = script.lead(None).expect("a leader");
+    script.put_snapshots(writer.chain());
+    let mut collection = SlotCollection::new(STORE, times());
+    script.collect(&mut collection).expect("a round");
+    script.announce(&mut collection).expect("a floor");
+    script.store.advance(201);
+    let found = |step: &CollectionStep| matches!(step, CollectionStep::Found(_));
+    while !found(&script.collect_step(&mut collection).expect("an answer")) {}
+    let clock = ExploredClock { node: script.store.time, wall: script.store.time };
+    let mut waits = Vec::new();
+    for _ in 0..8 {
+        script.store.late.clear();
+        let store = ExploredStore::new(script.store.clone(), 1);
+        collection.step(&store, &clock, &table(&script)).expect_err("no answer");
+        waits.push(collection.wait().as_millis());
+    }
+    assert_eq!(waits, [0, 100, 200, 400, 800, 1600, 2500, 2500]);
+    script.collect_step(&mut collection).expect("a deletion");
+    assert!(collection.wait().is_zero());
 }
 
 /// Story: a leader was paused after it had listed the objects. The next leader uploaded a file and
