@@ -8,8 +8,9 @@
 //! positions are written once.
 //!
 //! Every state machine of this crate is plain data without threads and without waiting: one call of
-//! its `step` sends at most one request. Its `wait` says how long the caller waits before the next. So `tests/suite/exploration.rs` explores this code itself,
-//! with every order of requests, lost answers, late effects, pauses and crashes.
+//! its `step` sends at most one request. Its `wait` says how long the caller waits then. So
+//! `tests/suite/exploration.rs` explores this code itself, with every order of requests, lost
+//! answers, late effects, pauses and crashes.
 //!
 //! FORMAT: `docs/formats/slots.md`.
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@ mod commit_gate;
 mod decode_error;
 mod epoch_table;
 mod freshness;
+mod leader_proof;
 mod object_frame;
 mod retry_pace;
 mod slot_collection;
@@ -40,6 +42,7 @@ pub use commit_gate::{AppendStatus, AppendTicket, CommitGate, GateRefusal, Index
 pub use decode_error::DecodeError;
 pub use epoch_table::{EPOCHS_MAX, EpochStart, EpochTable};
 pub use freshness::{Contact, SlotTimes};
+pub use leader_proof::{ProofStep, ReadTicket};
 pub use object_frame::SLOT_FORMAT;
 pub use slot_collection::{CollectionStep, SlotCollection};
 pub use slot_entry::{LogId, ObjectContent, SlotEntry};

@@ -79,7 +79,8 @@ impl SlotCreation {
     ///
     /// # Errors
     /// [`SlotError::Refused`] if the store said that the number exists, and a fresh interval later
-    /// that it is missing, though it cannot have been deleted; failed requests, after which the step can be repeated.
+    /// that it is missing, though it cannot have been deleted; failed requests, after which the
+    /// step can be repeated.
     pub fn step(
         &mut self,
         objects: &dyn Objects,
@@ -94,17 +95,21 @@ impl SlotCreation {
             let is_vanished = self.exists.is_some()
                 && answered.is_some_and(|now| times.is_within(before, now, times.keep / 2));
             if read.value.is_none() && is_vanished && self.has_existed_long(times, contact) {
-                let (location, fresh) = (objects.location(), times.fresh.as_secs());
+                let (object, fresh) = (format!("{}/{name}", objects.location()), times.fresh);
                 return Err(SlotError::Refused(format!(
-                    "the object store said that {location}/{name} exists, and {fresh} s later that \
-                     it is missing; remove the cache before the object store, or use another one"
+                    "the object store said that {object} exists, and {} s later that it is \
+                     missing; remove the cache before the object store, or use another one",
+                    fresh.as_secs()
                 )));
             }
             return Ok(read.map(|found| match found {
                 None => {
                     self.is_unknown = false;
                     let is_late = answered.is_some_and(|now| !times.is_fresh(before, now));
-                    if is_late && !is_vanished { CreationStep::Late } else { CreationStep::Missing }
+                    match is_late && !is_vanished {
+                        true => CreationStep::Late,
+                        false => CreationStep::Missing,
+                    }
                 }
                 Some(found) if found == self.bytes => CreationStep::Mine,
                 Some(_) => CreationStep::Other,

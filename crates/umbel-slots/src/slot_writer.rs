@@ -6,12 +6,13 @@ use umbel_env::{Clock, Objects};
 
 use crate::chain::{ChainEnd, ChainState};
 use crate::freshness::{Contact, SlotTimes};
+use crate::leader_proof::{LeaderProofs, ProofStep, ReadTicket};
 use crate::retry_pace::RetryPace;
 use crate::slot_creation::{CreationStep, SlotCreation};
 use crate::slot_entry::SlotEntry;
 use crate::slot_error::{SlotError, SlotResult};
-use crate::slot_format::{Slot, SlotIds};
-use crate::slot_requests::Timed;
+use crate::slot_format::{Slot, SlotIds, slot_name};
+use crate::slot_requests::{Timed, read_part};
 
 /// The leader, which adds slots, one at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -24,6 +25,7 @@ pub struct SlotWriter {
     success: Contact,
     creation: Option<SlotCreation>,
     is_deposed: bool,
+    proofs: LeaderProofs,
     pace: RetryPace,
 }
 
@@ -52,8 +54,17 @@ impl SlotWriter {
         success: Contact,
     ) -> SlotWriter {
         let is_deposed = chain.end.has_resigned;
-        let (creation, pace) = (None, RetryPace::default());
-        SlotWriter { store, times, node, chain, success, creation, is_deposed, pace }
+        SlotWriter {
+            store,
+            times,
+            node,
+            chain,
+            success,
+            creation: None,
+            is_deposed,
+            proofs: LeaderProofs::default(),
+            pace: RetryPace::default(),
+        }
     }
 
     /// The last slot that is certain.
@@ -98,7 +109,48 @@ impl SlotWriter {
             entries,
         };
         self.creation = Some(SlotCreation::after(&self.chain, slot)?);
+        self.proofs.begin();
         Ok(())
+    }
+
+    /// A read arrives that requires the leader. It waits for a proof: the next slot of this leader,
+    /// or [`SlotWriter::prove`].
+    pub fn arrive(&self) -> ReadTicket {
+        self.proofs.arrive()
+    }
+
+    /// Whether a proof that began after the read arrived has succeeded, so that the state after
+    /// [`SlotWriter::end`] has all that was acknowledged before it arrived.
+    pub fn can_answer(&self, read: ReadTicket) -> bool {
+        !self.is_deposed && self.proofs.can_answer(read)
+    }
+
+    /// Reads the next number: if it is missing, this node leads. REQUIRES: no slot is open.
+    ///
+    /// # Errors
+    /// Failed requests, after which the step can be repeated.
+    pub fn prove(&mut self, objects: &dyn Objects, clock: &dyn Clock) -> SlotResult<ProofStep> {
+        if self.is_deposed {
+            return Ok(ProofStep::Deposed);
+        }
+        debug_assert!(self.creation.is_none(), "an open slot is a proof of its own");
+        self.proofs.begin();
+        self.pace.go_on();
+        let name = slot_name(self.chain.end.number + 1);
+        // One byte shows whether the object exists.
+        let read = read_part(objects, clock, &name, 0..1).inspect_err(|_| self.pace.repeat())?;
+        let Some(answered) = read.answered else {
+            self.pace.repeat();
+            return Ok(ProofStep::Unknown);
+        };
+        // After a longer time the number could have been used and deleted.
+        if read.value.is_some() || !self.times.is_fresh(self.success, answered) {
+            self.is_deposed = true;
+            return Ok(ProofStep::Deposed);
+        }
+        self.proofs.succeed();
+        self.pace.progress();
+        Ok(ProofStep::Proven)
     }
 
     /// Wait before the next step for the open slot.
@@ -152,6 +204,7 @@ impl SlotWriter {
                 debug_assert_eq!(self.chain.end, creation.end, "the proposal was checked");
                 self.success = success;
                 self.creation = None;
+                self.proofs.succeed();
                 self.is_deposed = slot.ends_epoch();
                 Ok(WriteStep::Acknowledged(slot))
             }

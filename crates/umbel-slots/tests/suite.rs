@@ -8,6 +8,7 @@ mod suite {
     mod explored_actions;
     mod explored_events;
     mod explored_objects;
+    mod explored_reads;
     mod explored_requests;
     mod explored_store;
     mod explored_world;
@@ -19,5 +20,6 @@ mod suite {
     mod object_exploration;
     mod object_histories;
     mod progress_exploration;
+    mod read_exploration;
     mod simulation;
 }

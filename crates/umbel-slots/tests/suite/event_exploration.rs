@@ -5,9 +5,10 @@
 use umbel_slots::SlotTimes;
 
 use super::exploration::{PLANTED_WALKS, STATES, WALKS, explore, from_environment, walk};
+use super::explored_actions::Bounds;
 use super::explored_events::EventFault;
 use super::explored_store::StoreFault;
-use super::explored_world::{Bounds, World, times};
+use super::explored_world::{World, times};
 
 /// Bounds after the first election: a slot of each of two leaders, and two events, or one twice.
 const SHORT: Bounds = Bounds {
@@ -23,6 +24,7 @@ const SHORT: Bounds = Bounds {
     alone: 0,
     apart: 0,
     turns: 0,
+    reads: 0,
 };
 /// Bounds with more states than a normal test run explores.
 const WIDE: Bounds = Bounds { crashes: 1, appends: 3, ends: 1, ..SHORT };
@@ -40,6 +42,7 @@ const LONG: Bounds = Bounds {
     alone: 2,
     apart: 0,
     turns: 0,
+    reads: 0,
 };
 /// Events of a random history.
 const EVENTS: usize = 800;

@@ -11,9 +11,9 @@ use std::collections::{HashSet, VecDeque};
 use umbel_sim::Random;
 use umbel_slots::SlotTimes;
 
-use super::explored_actions::{Action, Event};
+use super::explored_actions::{Action, Bounds, Event, SLOTS};
 use super::explored_store::StoreFault;
-use super::explored_world::{Bounds, Failed, NODES, SLOTS, World, times};
+use super::explored_world::{Failed, NODES, World, times};
 
 /// States and random histories of a normal test run.
 pub const STATES: usize = 30_000;

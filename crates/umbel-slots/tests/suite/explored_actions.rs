@@ -1,6 +1,53 @@
-//! [`Event`]: what can happen in an explored world, and [`Action`]: what a node can do there.
+//! [`Event`]: what can happen in an explored world, [`Action`]: what a node can do there, and
+//! [`Bounds`]: how often.
 
 use super::explored_events::DiskLoss;
+
+/// Bounds of a history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Bounds {
+    /// Slots that the leaders propose, beginnings of epochs included.
+    pub proposals: u8,
+    pub snapshots: u8,
+    /// Files that leaders upload.
+    pub files: u8,
+    /// Snapshots that an operator moves away, since they are damaged.
+    pub losses: u8,
+    pub crashes: u8,
+    /// Times at which time passes.
+    pub ticks: u8,
+    /// Whether leaders collect.
+    pub collects: bool,
+    /// Appends, repetitions included.
+    pub appends: u8,
+    /// Closes, and demotions of leaders that could go on.
+    pub ends: u8,
+    /// Detachments, and opens without the cluster.
+    pub alone: u8,
+    /// Requests whose moments are apart.
+    pub apart: u8,
+    /// Times at which the store's clock goes back.
+    pub turns: u8,
+    /// Reads that require the leader.
+    pub reads: u8,
+}
+
+/// Slots without appends.
+pub const SLOTS: Bounds = Bounds {
+    proposals: 0,
+    snapshots: 0,
+    files: 0,
+    losses: 0,
+    crashes: 0,
+    ticks: 0,
+    collects: true,
+    appends: 0,
+    ends: 0,
+    alone: 0,
+    apart: 0,
+    turns: 0,
+    reads: 0,
+};
 
 /// Next event of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +133,12 @@ pub enum Action {
     Upload {
         is_snapshot: bool,
     },
+    /// A client sends a read that requires the leader.
+    SendRead,
+    /// The leader sends a request for a proof.
+    Prove,
+    /// The leader answers the read that came first.
+    AnswerRead,
     /// The leader sends the object of its upload.
     SendUpload,
     Collect,

@@ -110,20 +110,20 @@ pub struct ExploredStore {
     state: Mutex<StoreState>,
     outcome: usize,
     outcomes: Mutex<usize>,
-    /// Whether reads find no floor.
-    hides_floors: bool,
+    /// Beginning of names that reads do not find.
+    hidden: Option<&'static str>,
 }
 
 impl ExploredStore {
     /// The store in this state; the request of the step has outcome number `outcome`.
     pub fn new(state: StoreState, outcome: usize) -> ExploredStore {
         let (state, outcomes) = (Mutex::new(state), Mutex::new(1));
-        ExploredStore { state, outcome, outcomes, hides_floors: false }
+        ExploredStore { state, outcome, outcomes, hidden: None }
     }
 
-    /// The store for a node that does not read floors, if `hides_floors`.
-    pub fn with_hidden_floors(self, hides_floors: bool) -> ExploredStore {
-        ExploredStore { hides_floors, ..self }
+    /// The store for a node that reads no names with this beginning.
+    pub fn with_hidden(self, hidden: Option<&'static str>) -> ExploredStore {
+        ExploredStore { hidden, ..self }
     }
 
     /// The state after the step, and the number of outcomes that its request could have had.
@@ -232,7 +232,7 @@ impl Objects for ExploredStore {
 
     fn read(&self, name: &ObjectName, range: Range<u64>) -> ObjectResult<Option<ObjectBytes>> {
         let state = self.state.lock().expect("one thread");
-        let is_hidden = self.hides_floors && name.as_str().starts_with("floors/");
+        let is_hidden = self.hidden.is_some_and(|hidden| name.as_str().starts_with(hidden));
         let found = state.objects.get(name.as_str()).filter(|_| !is_hidden).map(|(bytes, _)| {
             let end = bytes.len().min(range.end as usize);
             let part = bytes[range.start as usize..end].to_vec();

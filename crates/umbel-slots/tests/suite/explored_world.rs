@@ -7,14 +7,15 @@ use std::time::Duration;
 use umbel_base::checksum::checksum;
 use umbel_env::{Clock, Objects};
 use umbel_slots::{
-    ChainState, CollectionStep, Floor, FollowStep, NamedObject, ObjectTable, Slot, SlotCollection,
-    SlotEntry, SlotError, SlotFollower, SlotIds, SlotResult, SlotSnapshot, SlotTakeover, SlotTimes,
-    SlotWriter, TakeoverStep, WriteStep, snapshot_name,
+    ChainState, CollectionStep, Floor, FollowStep, NamedObject, ObjectTable, ProofStep, Slot,
+    SlotCollection, SlotEntry, SlotError, SlotFollower, SlotIds, SlotResult, SlotSnapshot,
+    SlotTakeover, SlotTimes, SlotWriter, TakeoverStep, WriteStep, snapshot_name,
 };
 
-use super::explored_actions::{Action, Event};
+use super::explored_actions::{Action, Bounds, Event};
 use super::explored_events::{DiskLoss, EventFault, ExploredEvents, slot_ids};
 use super::explored_objects::{ExploredObjects, ObjectFault};
+use super::explored_reads::{ExploredReads, ReadsFault};
 use super::explored_requests::{ExploredRequest, Replay, StatedTimes};
 use super::explored_store::{ExploredClock, ExploredStore, StoreFault, StoreState, UNIT_MICROS};
 
@@ -26,49 +27,6 @@ const JOINED_STEPS: usize = 24;
 pub const ALL_NODES: usize = NODES + 1;
 /// Ids of the newest events that clients repeat.
 const REPEATED_IDS: u8 = 3;
-
-/// Bounds of a history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Bounds {
-    /// Slots that the leaders propose, beginnings of epochs included.
-    pub proposals: u8,
-    pub snapshots: u8,
-    /// Files that leaders upload.
-    pub files: u8,
-    /// Snapshots that an operator moves away, since they are damaged.
-    pub losses: u8,
-    pub crashes: u8,
-    /// Times at which time passes.
-    pub ticks: u8,
-    /// Whether leaders collect.
-    pub collects: bool,
-    /// Appends, repetitions included.
-    pub appends: u8,
-    /// Closes, and demotions of leaders that could go on.
-    pub ends: u8,
-    /// Detachments, and opens without the cluster.
-    pub alone: u8,
-    /// Requests whose moments are apart.
-    pub apart: u8,
-    /// Times at which the store's clock goes back.
-    pub turns: u8,
-}
-
-/// Slots without appends.
-pub const SLOTS: Bounds = Bounds {
-    proposals: 0,
-    snapshots: 0,
-    files: 0,
-    losses: 0,
-    crashes: 0,
-    ticks: 0,
-    collects: true,
-    appends: 0,
-    ends: 0,
-    alone: 0,
-    apart: 0,
-    turns: 0,
-};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Role {
@@ -86,6 +44,7 @@ struct Node {
     disk: Option<ChainState>,
     events: ExploredEvents,
     objects: ExploredObjects,
+    reads: ExploredReads,
     /// Used while it leads. What it has seen stays valid while it does not.
     collection: SlotCollection,
     /// A request whose moments are apart.
@@ -121,6 +80,8 @@ pub struct World {
     pub left: Bounds,
     /// Number of acknowledged slots.
     pub acknowledged: u64,
+    /// Number of the last acknowledged slot.
+    last_acknowledged: u64,
     /// Number of slots that ever were, and the ids in them.
     chain: (u64, Vec<u8>),
     /// Ids that clients have sent.
@@ -152,6 +113,7 @@ impl World {
             disk: None,
             events: ExploredEvents::new(EventFault::None),
             objects: ExploredObjects::default(),
+            reads: ExploredReads::default(),
             collection: SlotCollection::new(STORE, times),
             request: None,
             paused: 0,
@@ -173,6 +135,7 @@ impl World {
             collection_times: times,
             left: bounds,
             acknowledged: 0,
+            last_acknowledged: 0,
             chain,
             sent: 0,
             acknowledged_ids,
@@ -201,6 +164,13 @@ impl World {
     pub fn plant_in_objects(&mut self, fault: ObjectFault) {
         for node in &mut self.nodes {
             node.objects.fault = fault;
+        }
+    }
+
+    /// Gives each node the fault.
+    pub fn plant_in_reads(&mut self, fault: ReadsFault) {
+        for node in &mut self.nodes {
+            node.reads.fault = fault;
         }
     }
 
@@ -292,6 +262,9 @@ impl World {
         }
         if events.can_commit() {
             actions.push(Action::Commit);
+        }
+        if self.nodes[node].reads.are_used() || self.left.reads > 0 {
+            actions.extend([Action::SendRead, Action::Prove, Action::AnswerRead]);
         }
         if self.left.appends > 0 {
             let ids = self.sent.saturating_sub(REPEATED_IDS)..=self.sent;
@@ -497,6 +470,7 @@ impl World {
             self.restart_objects(node, end);
         }
         self.nodes[node].objects.give_up();
+        self.nodes[node].reads.fail();
         self.nodes[node].request = None;
         self.nodes[node].role = Role::Following(Box::new(takeover(node, times, disk)));
     }
@@ -608,8 +582,9 @@ impl World {
         let mut role = std::mem::replace(&mut self.nodes[node].role, Role::Down);
         let (clock, replay) = (self.clock(node), self.replay(node, action));
         let ignores_floors = self.ignores_floors && matches!(role, Role::Following(_));
+        let hidden = self.nodes[node].reads.hidden(action).or(ignores_floors.then_some("floors/"));
         let store = ExploredStore::new(std::mem::take(&mut self.store), outcome);
-        let store = store.with_hidden_floors(ignores_floors);
+        let store = store.with_hidden(hidden);
         let (target, shown_clock): (&dyn Objects, &dyn Clock) = match &replay {
             Some(replay) => (replay, replay),
             None => (&store, &clock),
@@ -622,37 +597,11 @@ impl World {
             (Action::Step | Action::GetAnswer, Role::Leading(writer)) => {
                 done = Done::Wrote(writer.step(target, shown_clock));
             }
-            (Action::Propose, Role::Leading(writer)) => {
-                self.left.proposals -= 1;
-                let entry = self.nodes[node].events.next_entry();
-                let upload = self.nodes[node].objects.next_entry();
-                let entries = [entry].into_iter().chain(upload).collect();
-                writer.propose(self.new_id(node), 0, entries).expect("a valid slot");
-            }
-            (Action::Upload { is_snapshot }, Role::Leading(_)) => {
-                match is_snapshot {
-                    true => self.left.snapshots -= 1,
-                    false => self.left.files -= 1,
-                }
-                let uid = self.new_id(node);
-                self.nodes[node].objects.want(uid, is_snapshot);
-            }
-            (Action::SendUpload, Role::Leading(writer)) => {
-                let Node { events, objects, .. } = &mut self.nodes[node];
-                objects.send(&store, |uid| {
-                    let (ids, chain) = (SlotIds { store: STORE, uid }, writer.chain().clone());
-                    SlotSnapshot { ids, chain, state: events.state() }
-                });
-            }
-            (Action::Collect, Role::Leading(_)) => {
-                done = Done::Collected(self.collect_step(node, &store, &clock));
-            }
             (Action::BeginEpoch, Role::Following(takeover)) => {
                 let begins = SlotEntry::EpochBegins { host: String::from("h"), port: node as u16 };
                 let has_begun = takeover.begin_epoch(self.new_id(node), 0, vec![begins]);
                 self.left.proposals -= u8::from(has_begun.expect("a valid slot"));
             }
-            (Action::RestartCollection, Role::Leading(_)) => self.nodes[node].collection.restart(),
             (Action::Follow, Role::Following(takeover)) => takeover.keep_following(),
             (Action::Append { id, waits }, role) => {
                 done = Done::Acknowledged(self.append(node, *role == Role::Alone, id, waits));
@@ -664,6 +613,9 @@ impl World {
             (Action::Commit, _) => {
                 done = Done::Acknowledged(self.nodes[node].events.commit());
             }
+            (action, Role::Leading(writer)) => {
+                done = self.act_as_leader(node, action, writer, &store, &clock);
+            }
             _ => {}
         }
         let outcomes;
@@ -671,6 +623,51 @@ impl World {
         self.nodes[node].role = role;
         self.settle(node, done, times)?;
         Ok(outcomes)
+    }
+
+    /// Does one thing that only a leader can do.
+    fn act_as_leader(
+        &mut self,
+        node: usize,
+        action: Action,
+        writer: &mut SlotWriter,
+        store: &ExploredStore,
+        clock: &ExploredClock,
+    ) -> Done {
+        match action {
+            Action::Propose => {
+                self.left.proposals -= 1;
+                let entry = self.nodes[node].events.next_entry();
+                let upload = self.nodes[node].objects.next_entry();
+                let entries = [entry].into_iter().chain(upload).collect();
+                writer.propose(self.new_id(node), 0, entries).expect("a valid slot");
+            }
+            Action::Upload { is_snapshot } => {
+                match is_snapshot {
+                    true => self.left.snapshots -= 1,
+                    false => self.left.files -= 1,
+                }
+                let uid = self.new_id(node);
+                self.nodes[node].objects.want(uid, is_snapshot);
+            }
+            Action::SendUpload => {
+                let Node { events, objects, .. } = &mut self.nodes[node];
+                objects.send(store, |uid| {
+                    let (ids, chain) = (SlotIds { store: STORE, uid }, writer.chain().clone());
+                    SlotSnapshot { ids, chain, state: events.state() }
+                });
+            }
+            Action::SendRead => {
+                self.left.reads -= 1;
+                self.nodes[node].reads.arrive(writer, self.last_acknowledged);
+            }
+            Action::Prove => return Done::Proved(writer.prove(store, clock)),
+            Action::AnswerRead => return Done::Answered(self.nodes[node].reads.answer(writer)),
+            Action::Collect => return Done::Collected(self.collect_step(node, store, clock)),
+            Action::RestartCollection => self.nodes[node].collection.restart(),
+            _ => {}
+        }
+        Done::Nothing
     }
 
     /// Sends the next request of a collection, with the fault of the node.
@@ -723,6 +720,13 @@ impl World {
                 let left = if is_snapshot { self.left.snapshots } else { self.left.files };
                 left > 0 && !self.nodes[node].objects.is_uploading()
             }
+            (Role::Leading(..), Action::SendRead) => self.left.reads > 0,
+            (Role::Leading(writer), Action::Prove) => {
+                !writer.is_busy() && self.nodes[node].reads.are_used()
+            }
+            (Role::Leading(writer), Action::AnswerRead) => {
+                self.nodes[node].reads.can_answer(writer, self.clock(node))
+            }
             (Role::Leading(..), Action::SendUpload) => self.nodes[node].objects.can_send(),
             (Role::Leading(..), Action::Collect | Action::RestartCollection) => self.left.collects,
             (Role::Leading(..) | Role::Alone, Action::Append { .. }) => self.left.appends > 0,
@@ -749,6 +753,10 @@ impl World {
         match done {
             Done::Nothing | Done::Took(Ok(TakeoverStep::Again)) => {}
             Done::Acknowledged(ids) => self.acknowledge(node, ids?)?,
+            Done::Answered(answer) => answer.map_err(|it| format!("node {node}: {it}"))?,
+            Done::Proved(Err(error)) => checked(error)?,
+            Done::Proved(Ok(ProofStep::Deposed)) => self.demote(node, times)?,
+            Done::Proved(Ok(ProofStep::Proven | ProofStep::Unknown)) => {}
             // A list lacked the only snapshot. The process ends, and is started again.
             Done::Took(Err(SlotError::Refused(_))) if self.store.lists_lack => {
                 self.crash(node, DiskLoss::Nothing);
@@ -756,19 +764,50 @@ impl World {
             Done::Took(Err(error)) => checked(error)?,
             Done::Wrote(Err(error)) => checked(error)?,
             Done::Collected(Err(error)) => checked(error)?,
-            Done::Took(Ok(TakeoverStep::Followed(FollowStep::Applied(slot)))) => {
+            Done::Took(Ok(TakeoverStep::Followed(step))) => self.settle_followed(node, step)?,
+            Done::Took(Ok(TakeoverStep::Overtaken)) => {}
+            Done::Took(Ok(TakeoverStep::AtEnd)) => {
+                // The exploration begins an epoch as an event of its own, or follows on.
+            }
+            Done::Took(Ok(TakeoverStep::Leading(writer, slot))) => {
+                self.check(node, "leads since", &slot)?;
+                self.nodes[node].events.promote(slot.epoch)?;
+                self.add_objects(node, |objects| objects.slot_created(&slot))?;
+                self.nodes[node].disk = Some(writer.chain().clone());
+                let clock = self.clock(node);
+                self.nodes[node].reads.promote(&writer, clock);
+                self.nodes[node].role = Role::Leading(writer);
+            }
+            Done::Wrote(Ok(WriteStep::Acknowledged(slot))) => {
+                self.check(node, "acknowledged", &slot)?;
+                self.nodes[node].events.slot_created(&slot)?;
+                self.add_objects(node, |objects| objects.slot_created(&slot))?;
+                self.acknowledged += 1;
+                self.last_acknowledged = self.last_acknowledged.max(slot.number);
+                let clock = self.clock(node);
+                self.nodes[node].reads.slot_created(clock);
+                self.keep_end(node);
+            }
+            Done::Wrote(Ok(WriteStep::Deposed)) => self.demote(node, times)?,
+            Done::Wrote(Ok(WriteStep::Idle | WriteStep::Open)) | Done::Collected(Ok(_)) => {}
+        }
+        Ok(())
+    }
+
+    /// Checks what a follower got, and lets its event store and its objects follow.
+    fn settle_followed(&mut self, node: usize, step: FollowStep) -> Result<(), Violation> {
+        match step {
+            FollowStep::Applied(slot) => {
                 self.check(node, "applied", &slot)?;
                 self.nodes[node].events.apply_slot(&slot)?;
                 self.add_objects(node, |objects| objects.apply(&slot))?;
                 self.keep_end(node);
             }
-            Done::Took(Ok(TakeoverStep::Followed(FollowStep::Object {
-                object, bytes, ..
-            }))) => {
+            FollowStep::Object { object, bytes, .. } => {
                 self.nodes[node].objects.read(&object, &bytes)?;
                 self.keep_end(node);
             }
-            Done::Took(Ok(TakeoverStep::Followed(FollowStep::Restart(snapshot)))) => {
+            FollowStep::Restart(snapshot) => {
                 let end = snapshot.chain.end;
                 if end.number > 0 && self.first_of(end.number).map(|it| it.ids.uid) != Some(end.uid)
                 {
@@ -782,26 +821,7 @@ impl World {
                 }
                 self.keep_end(node);
             }
-            Done::Took(Ok(TakeoverStep::Followed(_) | TakeoverStep::Overtaken)) => {}
-            Done::Took(Ok(TakeoverStep::AtEnd)) => {
-                // The exploration begins an epoch as an event of its own, or follows on.
-            }
-            Done::Took(Ok(TakeoverStep::Leading(writer, slot))) => {
-                self.check(node, "leads since", &slot)?;
-                self.nodes[node].events.promote(slot.epoch)?;
-                self.add_objects(node, |objects| objects.slot_created(&slot))?;
-                self.nodes[node].disk = Some(writer.chain().clone());
-                self.nodes[node].role = Role::Leading(writer);
-            }
-            Done::Wrote(Ok(WriteStep::Acknowledged(slot))) => {
-                self.check(node, "acknowledged", &slot)?;
-                self.nodes[node].events.slot_created(&slot)?;
-                self.add_objects(node, |objects| objects.slot_created(&slot))?;
-                self.acknowledged += 1;
-                self.keep_end(node);
-            }
-            Done::Wrote(Ok(WriteStep::Deposed)) => self.demote(node, times)?,
-            Done::Wrote(Ok(WriteStep::Idle | WriteStep::Open)) | Done::Collected(Ok(_)) => {}
+            FollowStep::Again | FollowStep::Current(_) => {}
         }
         Ok(())
     }
@@ -917,6 +937,11 @@ impl World {
         newest.map_or(0, |floor| floor.slot)
     }
 
+    /// Number of answered reads.
+    pub fn answered_reads(&self) -> u64 {
+        self.nodes.iter().map(|node| node.reads.answered).sum()
+    }
+
     /// Number of files that were deleted.
     pub fn deleted_files(&self) -> usize {
         let files = self.store.first.keys().filter(|name| name.starts_with("chunks/"));
@@ -963,6 +988,8 @@ enum Done {
     Took(Result<TakeoverStep, SlotError>),
     Wrote(Result<WriteStep, SlotError>),
     Collected(Result<CollectionStep, SlotError>),
+    Proved(Result<ProofStep, SlotError>),
+    Answered(Result<(), Violation>),
     /// These ids are acknowledged.
     Acknowledged(Result<Vec<u8>, Violation>),
 }

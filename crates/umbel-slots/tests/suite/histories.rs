@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use umbel_env::{ObjectName, Objects};
 use umbel_slots::{
-    ChainEnd, ChainState, CollectionStep, FollowStep, LogId, SLOT_BYTES_MAX, SLOT_ENTRIES_MAX,
-    Slot, SlotCollection, SlotEntry, SlotError, SlotFollower, SlotIds, SlotResult, SlotSettings,
-    SlotSnapshot, SlotTakeover, SlotTimes, SlotWriter, TakeoverStep, WriteStep,
+    ChainEnd, ChainState, CollectionStep, FollowStep, LogId, ProofStep, SLOT_BYTES_MAX,
+    SLOT_ENTRIES_MAX, Slot, SlotCollection, SlotEntry, SlotError, SlotFollower, SlotIds,
+    SlotResult, SlotSettings, SlotSnapshot, SlotTakeover, SlotTimes, SlotWriter, TakeoverStep,
+    WriteStep,
 };
 
 use super::explored_objects::naming_all;
@@ -627,6 +628,38 @@ fn creation_without_a_time_deposes_no_leader() {
     let step = script.act(|store, clock| writer.step(store, clock)).expect("an answer");
     assert!(matches!(step, WriteStep::Acknowledged(_)), "{step:?}");
     assert_eq!(script.slots().len(), 2);
+}
+
+/// Story: a machine was paused, and another leader acknowledged a slot. The first leader answered a
+/// read without it, since its lease had not ended by its own clock.
+#[test]
+fn leader_proves_that_it_leads_before_it_answers() {
+    let mut script = Script::new();
+    let mut writer = script.lead(None).expect("a leader");
+    let prove = |script: &mut Script, writer: &mut SlotWriter| {
+        script.act(|store, clock| writer.prove(store, clock)).expect("an answer")
+    };
+    let first = writer.arrive();
+    assert!(!writer.can_answer(first));
+    script.store.hides_time = true;
+    assert_eq!(prove(&mut script, &mut writer), ProofStep::Unknown);
+    assert!(!writer.can_answer(first));
+    script.store.hides_time = false;
+    assert_eq!(prove(&mut script, &mut writer), ProofStep::Proven);
+    let second = writer.arrive();
+    assert!(writer.can_answer(first) && !writer.can_answer(second));
+    script.write(&mut writer).expect("a slot");
+    assert!(writer.can_answer(second), "a slot is a proof, too");
+    let mut stale = writer.clone();
+    let mut next = script.lead(Some(writer.chain())).expect("another leader");
+    script.write(&mut next).expect("a slot");
+    let third = writer.arrive();
+    assert_eq!(prove(&mut script, &mut writer), ProofStep::Deposed);
+    assert!(!writer.can_answer(third) && !writer.can_answer(second));
+    // The next slot is missing, since it was deleted.
+    script.store.objects.remove("slots/00000000000000000003").expect("it exists");
+    script.store.advance(11);
+    assert_eq!(prove(&mut script, &mut stale), ProofStep::Deposed);
 }
 
 /// Story: a leader gave up its epoch, and then acknowledged another slot of it. Followers had begun

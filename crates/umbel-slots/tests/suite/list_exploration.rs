@@ -2,8 +2,9 @@
 //! `docs/explanation/replication.md` has the rule C13 that this checks.
 
 use super::exploration::{PLANTED_WALKS, explore, from_environment, walk};
+use super::explored_actions::{Bounds, SLOTS};
 use super::explored_store::StoreFault;
-use super::explored_world::{Bounds, SLOTS, World, times};
+use super::explored_world::{World, times};
 
 /// States and random histories of a normal test run.
 const STATES: usize = 5_000;

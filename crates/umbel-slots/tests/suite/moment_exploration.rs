@@ -5,9 +5,10 @@
 use umbel_slots::SlotTimes;
 
 use super::exploration::{PLANTED_WALKS, explore, from_environment, walk};
+use super::explored_actions::{Bounds, SLOTS};
 use super::explored_requests::StatedTimes;
 use super::explored_store::StoreFault;
-use super::explored_world::{Bounds, SLOTS, World, times};
+use super::explored_world::{World, times};
 
 /// States and random histories of a normal test run.
 const STATES: usize = 5_000;

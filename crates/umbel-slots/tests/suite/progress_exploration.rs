@@ -2,8 +2,8 @@
 //! After a few faults, some node acknowledges slots within a bounded time, with a bounded number of
 //! requests. `docs/explanation/replication.md` has the rules L5 and L8 that this checks (M6).
 //!
-//! All costs of requests, starts of the nodes and places of two faults are combined. A request takes
-//! effect when it is sent, and its answer comes after its cost.
+//! All costs of requests, starts of the nodes and places of two faults are combined. A request
+//! takes effect when it is sent, and its answer comes after its cost.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
