@@ -77,7 +77,7 @@ struct Round {
     next: Option<SnapshotPair>,
     /// Names of objects to be deleted.
     doomed: Vec<String>,
-    /// Names of listed objects that slots name or not.
+    /// Names of listed objects, but for slots, snapshots and floors.
     named: Vec<String>,
 }
 
@@ -116,9 +116,10 @@ enum Phase {
         after: Option<String>,
     },
     /// Waits for two more slots of the leader: it can have begun the first one before the lists.
+    /// `listed` is the last slot at a moment after them.
     Waiting {
         round: Round,
-        listed: ChainEnd,
+        listed: Option<ChainEnd>,
     },
     /// Creates the next floor.
     Announcing {
@@ -175,7 +176,7 @@ impl SlotCollection {
     }
 
     /// Sends the next request. REQUIRES: the node leads, and the table has all slots that it
-    /// acknowledged, and no other slots of its epoch.
+    /// acknowledged up to this call, and no other slots of its epoch.
     ///
     /// # Errors
     /// [`SlotError::Damaged`] if a snapshot that makes others unnecessary cannot be read; failed
@@ -288,10 +289,9 @@ impl SlotCollection {
             // A list lacks one of the snapshots, or it is gone.
             return Ok(self.end_round());
         };
-        let (doomed, named) = found
-            .into_keys()
-            .partition(|name| parse_snapshot_name(name).is_some_and(|number| number < end));
-        let round = Round { next, doomed, named };
+        let is_earlier = |name: &String| parse_snapshot_name(name).is_some_and(|it| it < end);
+        let doomed = found.into_keys().filter(is_earlier).collect();
+        let round = Round { next, doomed, named: Vec::new() };
         self.phase = match self.confirmed.as_ref() == Some(&pair.1) {
             true => Phase::Slots { round },
             false => Phase::Reading { pair: pair.1, older: None, goal: Goal::Delete(round) },
@@ -431,7 +431,8 @@ impl SlotCollection {
         if round.named.is_empty() {
             return Ok(self.announce(round.next));
         }
-        self.phase = Phase::Waiting { round, listed: table.end() };
+        // The leader can have acknowledged slots while the list was under way.
+        self.phase = Phase::Waiting { round, listed: None };
         Ok(CollectionStep::Again)
     }
 
@@ -439,9 +440,13 @@ impl SlotCollection {
         &mut self,
         table: &ObjectTable,
         round: Round,
-        listed: ChainEnd,
+        listed: Option<ChainEnd>,
     ) -> CollectionStep {
         let end = table.end();
+        let Some(listed) = listed else {
+            self.phase = Phase::Waiting { round, listed: Some(end) };
+            return CollectionStep::Waiting;
+        };
         if end.epoch != listed.epoch {
             return self.end_round();
         }

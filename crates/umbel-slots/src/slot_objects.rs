@@ -19,9 +19,9 @@ use umbel_env::ObjectName;
 use crate::chain::ChainEnd;
 use crate::slot_entry::{LogId, ObjectContent, SlotEntry};
 use crate::slot_format::Slot;
-use crate::slot_snapshot::{parse_snapshot_name, snapshot_name};
+use crate::slot_snapshot::snapshot_name;
 
-/// Maximum number of named snapshots in a table. Older ones are forgotten, and kept.
+/// Maximum number of named snapshots in a table. Older ones count for nothing.
 const SNAPSHOTS_MAX: usize = 4096;
 
 /// An object that an entry of a slot names.
@@ -175,17 +175,12 @@ impl ObjectTable {
         Ok(())
     }
 
-    /// Whether no node needs the object, and no slot can name it later. The snapshot at the slot
+    /// Whether no node needs the object, which is no snapshot, and no slot can name it later. The snapshot at the slot
     /// `floor`, or a later one, is the earliest from which a node begins.
     pub(crate) fn is_unneeded(&self, name: &str, floor: u64) -> bool {
         let Some(uid) = upload_of(name) else { return false };
         if self.state.uploads.contains(&uid) {
             return false;
-        }
-        if let Some(number) = parse_snapshot_name(name) {
-            // The table knows neither the first snapshot nor forgotten ones.
-            let oldest = self.state.snapshots.first().map_or(u64::MAX, |it| it.0);
-            return number >= oldest && !self.state.snapshots.contains(&(number, uid));
         }
         if let Some(replaced) = self.replaced.get(name) {
             return *replaced <= floor;
@@ -306,12 +301,12 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_that_no_slot_names_are_unneeded() {
-        let it = table(vec![vec![upload(1), upload(2)], vec![snapshot(1, 1)]]);
-        let unneeded = |number, uid| it.is_unneeded(snapshot_name(number, &[uid; 16]).as_str(), 0);
-        assert!(!unneeded(1, 1), "it is named");
-        assert!(!unneeded(2, 2), "its upload runs");
-        assert!(unneeded(2, 3));
-        assert!(!unneeded(0, 3), "it is before the first named one");
+    fn snapshots_count_once_a_slot_names_them() {
+        let mut it = table(vec![vec![upload(1), upload(2)], vec![snapshot(1, 1)]]);
+        let counted = |it: &ObjectTable| it.state().snapshots.iter().copied().collect::<Vec<_>>();
+        assert_eq!(counted(&it), [(1, [1; 16])]);
+        add(&mut it, vec![snapshot(3, 2)]).expect("a slot");
+        assert_eq!(counted(&it), [(1, [1; 16]), (3, [2; 16])]);
+        assert!(it.state().uploads.is_empty());
     }
 }

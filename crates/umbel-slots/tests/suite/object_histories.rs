@@ -299,12 +299,24 @@ fn paused_leader_deletes_nothing_of_the_next_one() {
         pass(&mut script, &mut writer, 201);
         round(&mut script, &mut collection, &mut writer);
     }
+    let before = table(&script);
+    // Slots that are acknowledged while the list of objects is under way.
+    for _ in 0..2 {
+        write(&mut script, &mut writer, vec![SlotEntry::Nothing]);
+    }
     let known = table(&script);
     let mut next = script.lead(Some(writer.chain())).expect("another leader");
     let file = upload(&mut script, &mut next, 103, b"file");
-    for _ in 0..STEPS_MAX {
-        let step = script.act(|store, clock| collection.step(store, clock, &known));
-        let step = step.expect("an answer");
+    let step = |script: &mut Script, collection: &mut SlotCollection, table: &ObjectTable| {
+        script.act(|store, clock| collection.step(store, clock, table)).expect("an answer")
+    };
+    let (mut probe, mut lists) = (collection.clone(), 0);
+    while step(&mut script, &mut probe, &before) != CollectionStep::Waiting {
+        lists += 1;
+    }
+    for number in 0..STEPS_MAX {
+        let table = if number < lists { &before } else { &known };
+        let step = step(&mut script, &mut collection, table);
         assert!(matches!(step, CollectionStep::Again | CollectionStep::Waiting), "{step:?}");
     }
     assert!(script.store.objects.contains_key(file.name.as_str()));
