@@ -175,8 +175,8 @@ impl ObjectTable {
         Ok(())
     }
 
-    /// Whether no node needs the object, which is no snapshot, and no slot can name it later. The snapshot at the slot
-    /// `floor`, or a later one, is the earliest from which a node begins.
+    /// Whether no node needs the object, and no slot can name it later. It is no snapshot. The
+    /// snapshot at the slot `floor`, or a later one, is the earliest from which a node begins.
     pub(crate) fn is_unneeded(&self, name: &str, floor: u64) -> bool {
         let Some(uid) = upload_of(name) else { return false };
         if self.state.uploads.contains(&uid) {

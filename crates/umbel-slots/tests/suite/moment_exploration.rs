@@ -22,7 +22,7 @@ const LONG: Bounds =
 const TURNED: Bounds = Bounds { turns: 4, ..LONG };
 /// Bounds that planted faults need, each for its world.
 const PLANTED: Bounds = Bounds { crashes: 0, ..LONG };
-const PLANTED_TURNED: Bounds = Bounds { crashes: 0, ..TURNED };
+const PLANTED_TURNED: Bounds = Bounds { crashes: 0, turns: 8, ..TURNED };
 /// Events of a random history.
 const EVENTS: usize = 300;
 

@@ -1,6 +1,6 @@
 //! Explores progress: nodes whose requests take time, and which wait as the state machines say.
 //! After a few faults, some node acknowledges slots within a bounded time, with a bounded number of
-//! requests. `docs/explanation/replication.md` has the rules L5 and L8 that this checks (M6).
+//! requests. `docs/explanation/replication.md` has the rules L1, L5 and L8 that this checks (M6).
 //!
 //! All costs of requests, starts of the nodes and places of two faults are combined. A request
 //! takes effect when it is sent, and its answer comes after its cost.
@@ -53,6 +53,8 @@ enum Fault {
     None,
     /// L5: callers do not wait before a repetition.
     WaitsNever,
+    /// L1: a leader sends no heartbeats while it opens its store.
+    OpensSilently,
     /// L8: a candidate forgets that a list took too long.
     ForgetsSlowLists,
 }
@@ -64,6 +66,8 @@ struct Costs {
     read: Millis,
     list: Millis,
     snapshot: Millis,
+    /// Time in which a leader opens its store, before it acknowledges appends.
+    open: Millis,
 }
 
 /// A case of the exploration.
@@ -184,6 +188,8 @@ struct Node {
     /// Time of its next step, and of the last new slot.
     next: Millis,
     seen: Millis,
+    /// Time at which the store of a leader is open.
+    opened: Millis,
 }
 
 /// Result of a case.
@@ -219,7 +225,7 @@ impl Cluster {
         let mut state = StoreState::default();
         state.land(first.name().as_str(), &first.encode());
         state.advance(0);
-        let node = |start| Node { role: following(None), next: start, seen: start };
+        let node = |start| Node { role: following(None), next: start, seen: start, opened: 0 };
         let store = TimedStore {
             case,
             state: Mutex::new(state),
@@ -286,7 +292,7 @@ impl Cluster {
     /// Lets a node take a step. Returns the time that it waits after it.
     fn step(&mut self, node: usize, now: Millis) -> Result<Millis, SlotError> {
         let uid = self.uid();
-        let Node { role, seen, .. } = &mut self.nodes[node];
+        let Node { role, seen, opened, .. } = &mut self.nodes[node];
         let mut next = None;
         let wait = match role {
             Role::Following(takeover) if takeover.is_at_end() => {
@@ -308,14 +314,21 @@ impl Cluster {
                         let forgets = self.fault == Fault::ForgetsSlowLists;
                         next = forgets.then(|| following(Some(chain)));
                     }
-                    Some(TakeoverStep::Leading(writer, _)) => next = Some(Role::Leading(writer)),
+                    Some(TakeoverStep::Leading(writer, _)) => {
+                        *opened = now + self.store.case.costs.open;
+                        next = Some(Role::Leading(writer));
+                    }
                     _ => {}
                 }
                 takeover.wait()
             }
             Role::Leading(writer) if !writer.is_busy() => {
-                if now < *seen + HEARTBEAT {
-                    return Ok(*seen + HEARTBEAT - now);
+                let mut due = *seen + HEARTBEAT;
+                if self.fault == Fault::OpensSilently {
+                    due = due.max(*opened);
+                }
+                if now < due {
+                    return Ok(due - now);
                 }
                 *seen = now;
                 writer.propose(uid, 0, vec![SlotEntry::Nothing])?;
@@ -323,7 +336,9 @@ impl Cluster {
             }
             Role::Leading(writer) => {
                 match permanent(writer.step(&self.store, &self.store))? {
-                    Some(WriteStep::Acknowledged(_)) => self.acknowledged += 1,
+                    Some(WriteStep::Acknowledged(_)) => {
+                        self.acknowledged += u64::from(now >= *opened);
+                    }
                     Some(WriteStep::Deposed) => {
                         self.acknowledged = 0;
                         next = Some(following(Some(writer.chain().clone())));
@@ -365,8 +380,8 @@ fn cases() -> Vec<Case> {
     for create in [0, 900, 2_500] {
         for read in [0, 900, 2_500] {
             for list in [0, 3_000, 20_000, 70_000] {
-                for snapshot in [0, 20_000] {
-                    let costs = Costs { create, read, list, snapshot };
+                for (snapshot, open) in [(0, 0), (20_000, 0), (0, 30_000)] {
+                    let costs = Costs { create, read, list, snapshot, open };
                     for start in [0, 200, 9_000] {
                         let faults = [None, None];
                         let case = Case {
@@ -424,13 +439,19 @@ fn candidates_that_forget_slow_lists_are_found() {
     assert!(found.is_some_and(|case| case.costs.list > 60_000), "{found:?}");
 }
 
+#[test]
+fn leaders_that_open_silently_are_found() {
+    let found = first_stall(Fault::OpensSilently);
+    assert!(found.is_some_and(|case| case.costs.open > FOLLOWER_WAIT), "{found:?}");
+}
+
 /// Story: a cache before the object store kept missing names. A leader whose answer was lost sent
 /// its slot again and again, and paid for each request.
 #[test]
 fn cache_of_missing_names_is_reported_within_some_requests() {
     let (mut reported, mut ignored) = (0, 0);
     for read in [0, 900] {
-        let costs = Costs { create: 100, read, list: 100, snapshot: 100 };
+        let costs = Costs { create: 100, read, list: 100, snapshot: 100, open: 0 };
         for fault in (0..FAULTS_MAX).map(|it| (it, 1)) {
             let faults = [Some(fault), None];
             let (fails_lists, caches_missing) = (false, true);
