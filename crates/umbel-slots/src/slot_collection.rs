@@ -81,7 +81,7 @@ struct Round {
     named: Vec<String>,
 }
 
-/// What a round does once it has read two snapshots.
+/// Work of a round once it has read two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Goal {
     Announce,

@@ -100,7 +100,7 @@ impl ObjectTable {
         self.end
     }
 
-    /// What the slots name, for a snapshot.
+    /// Objects that the slots name, for a snapshot.
     pub fn state(&self) -> &ObjectState {
         &self.state
     }
