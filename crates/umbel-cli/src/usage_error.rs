@@ -6,6 +6,7 @@ use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::errors::{CommandError, CommandResult};
+use crate::text::escaping::printable_line;
 
 /// Flags that callers write before a command, with their value as the next argument.
 const FLAGS_BEFORE_COMMAND: [&str; 4] = ["--connect", "--db", "--memory", "--open-tables"];
@@ -223,12 +224,13 @@ fn invalid_value(error: &Error) -> String {
     format!("{flag} is {value}, but {reason}")
 }
 
-/// Returns the sentence about a failure of this process's command.
+/// Returns the sentence about a failure of this process's command. A text of a server or a store in
+/// it does not act on a terminal.
 pub fn failure_sentence(failure: &CommandError) -> String {
-    match failure {
+    printable_line(&match failure {
         CommandError::Usage(text) => with_typed_flags(text, std::env::args_os()),
         failure => failure.to_string(),
-    }
+    })
 }
 
 /// Returns the sentence with the flags' names as the user typed them: `--write-buffer-size`, not
@@ -260,6 +262,15 @@ mod tests {
 
     use super::*;
     use crate::command_line::CommandLine;
+
+    /// Story: a server's reason changed the direction of the line in a terminal.
+    #[test]
+    fn failures_are_lines_that_do_not_act_on_a_terminal() {
+        let text = "the server says: a\u{202e}b\nc".to_string();
+        let shown = r"the server says: a\u202eb\u000ac";
+        assert_eq!(failure_sentence(&CommandError::System(text.clone())), shown);
+        assert_eq!(failure_sentence(&CommandError::Usage(text)), shown);
+    }
 
     #[test]
     fn names_of_commands_are_complete() {

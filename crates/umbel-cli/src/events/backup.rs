@@ -24,6 +24,7 @@ use crate::io::output::{Output, note};
 use crate::io::progress::{Progress, Unit};
 use crate::open_kv_store::{refuse_file, refuse_file_as_backup, require_directory};
 use crate::store_kind::KV_DIRECTORY;
+use crate::text::escaping::printable_line;
 use crate::text::numbers;
 
 /// Maximum number of damages that are named; the others are only counted.
@@ -162,7 +163,7 @@ fn run_on_server(connect: &str, throttle: Option<u64>, json: bool) -> CommandRes
              with --backup-to backs them up, too",
         );
     }
-    let directory = ended["directory"].as_str().unwrap_or_default();
+    let directory = printable_line(ended["directory"].as_str().unwrap_or_default());
     print_report(&format!("{directory} of the server"), &report, json)
 }
 
@@ -267,7 +268,7 @@ pub fn verify(directory: Option<&Path>, json: bool, limits: StoreLimits) -> Comm
         ))?;
     } else {
         for damage in damage.iter().take(REPORTED_DAMAGES_MAX) {
-            output.line(damage)?;
+            output.line(&printable_line(damage))?;
         }
     }
     output.flush()?;

@@ -28,6 +28,7 @@ use crate::events::damage_count::{damage_in_stats, read_damage_count};
 use crate::events::event_args::DoctorArgs;
 use crate::events::timestamps;
 use crate::io::output::Output;
+use crate::text::escaping::printable_line;
 use crate::text::numbers::{bytes, counted};
 
 const METHODS_PATH: &str = "/event_store.client.server_features.ServerFeatures/GetSupportedMethods";
@@ -87,6 +88,13 @@ struct Finding {
     message: String,
 }
 
+impl Finding {
+    /// Line for people. Its message can have texts of the server.
+    fn to_line(&self) -> String {
+        format!("{:<6}{:<13}{}", self.state.word(), self.what, printable_line(&self.message))
+    }
+}
+
 /// Checks a server and prints the findings.
 pub fn run(args: &DoctorArgs, json: bool) -> CommandResult<()> {
     let address = ConnectionString::parse("--connect", &args.connect)?;
@@ -100,8 +108,8 @@ pub fn run(args: &DoctorArgs, json: bool) -> CommandResult<()> {
             &json!({ "server": address.host_and_port_text(), "findings": all.collect::<Vec<_>>() }),
         )?;
     } else {
-        for Finding { what, state, message } in &findings {
-            output.line(&format!("{:<6}{what:<13}{message}", state.word()))?;
+        for finding in &findings {
+            output.line(&finding.to_line())?;
         }
     }
     output.flush()?;
@@ -775,6 +783,14 @@ async fn append(connection: &Connection, id: EventId) -> CommandResult<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Story: a server's text changed the direction of the line in a terminal.
+    #[test]
+    fn texts_of_servers_do_not_act_on_a_terminal() {
+        let (state, message) = version(br#"{"version":"1\u202e\n\u009b2J"}"#);
+        let line = Finding { what: "version", state, message }.to_line();
+        assert!(line.starts_with(r"ok    version      1\u202e\u000a\u009b2J, "), "{line}");
+    }
 
     #[test]
     fn server_pages_map_to_finding_states() {

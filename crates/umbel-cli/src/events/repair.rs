@@ -12,6 +12,7 @@ use crate::events::event_args::RepairArgs;
 use crate::global_options::StoreLimits;
 use crate::io::output::{Output, note};
 use crate::open_kv_store::{refuse_file, require_directory};
+use crate::text::escaping::printable_line;
 use crate::text::numbers;
 
 /// Maximum number of report lines that are printed; the report file has all lines.
@@ -114,7 +115,7 @@ fn print_report(
     let text = report.to_string();
     let count = text.lines().count();
     for line in text.lines().take(REPORTED_LINES_MAX) {
-        output.line(line)?;
+        output.line(&printable_line(line))?;
     }
     if let Some(more) = count.checked_sub(REPORTED_LINES_MAX).filter(|more| *more > 0) {
         output.line(&format!(

@@ -12,6 +12,7 @@ use crate::events::open_event_store;
 use crate::global_options::StoreLimits;
 use crate::io::output::Output;
 use crate::store_kind::{KV_DIRECTORY, is_event_store};
+use crate::text::escaping::printable_line;
 use crate::text::numbers;
 
 /// Maximum number of damages that are named; the others are only counted.
@@ -74,7 +75,7 @@ pub fn run(directory: Option<&Path>, json: bool, limits: StoreLimits) -> Command
         ))?;
     } else {
         for damage in damage.iter().take(REPORTED_DAMAGES_MAX) {
-            output.line(damage)?;
+            output.line(&printable_line(damage))?;
         }
     }
     let keys = store.path().join(KV_DIRECTORY);

@@ -7,6 +7,7 @@ use crate::errors::CommandResult;
 use crate::io::output::Output;
 use crate::open_kv_store::StoreLocation;
 use crate::stats_json;
+use crate::text::escaping::escaped;
 use crate::text::numbers;
 
 /// Minimum share of misses among gets for the advice to add an existence filter.
@@ -105,7 +106,8 @@ fn existence(advice: &FilterAdvice) -> String {
 }
 
 fn text(advice: &FilterAdvice) -> Vec<String> {
-    let mut lines = vec![format!("keyspace `{}`", advice.keyspace), existence(advice)];
+    let keyspace = escaped(advice.keyspace.as_bytes());
+    let mut lines = vec![format!("keyspace `{keyspace}`"), existence(advice)];
     if !advice.has_filters {
         lines.push("  Its tables have no filters, by its options.".into());
         return lines;

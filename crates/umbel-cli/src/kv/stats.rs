@@ -4,6 +4,7 @@ use crate::errors::CommandResult;
 use crate::io::output::Output;
 use crate::open_kv_store::StoreLocation;
 use crate::stats_json;
+use crate::text::escaping::printable_line;
 
 /// Prints the statistics.
 pub fn run(store: &StoreLocation, json: bool) -> CommandResult<()> {
@@ -13,7 +14,9 @@ pub fn run(store: &StoreLocation, json: bool) -> CommandResult<()> {
     if json {
         output.json(&stats_json::to_json(&stats))?;
     } else {
-        output.line(stats.to_string().trim_end())?;
+        for line in stats.to_string().trim_end().lines() {
+            output.line(&printable_line(line))?;
+        }
     }
     output.flush()
 }

@@ -6,6 +6,7 @@ use crate::errors::{CommandError, CommandResult};
 use crate::io::output::Output;
 use crate::open_kv_store::StoreLocation;
 use crate::stats_json;
+use crate::text::escaping::printable_line;
 use crate::text::numbers;
 
 /// Maximum number of damages that are named; the others are only counted.
@@ -42,7 +43,7 @@ pub fn run(store: &StoreLocation, json: bool) -> CommandResult<()> {
         ))?;
     } else {
         for damage in report.damage.iter().take(REPORTED_DAMAGES_MAX) {
-            output.line(damage)?;
+            output.line(&printable_line(damage))?;
         }
     }
     output.flush()?;

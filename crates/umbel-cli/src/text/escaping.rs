@@ -71,6 +71,20 @@ fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Returns a text of a client, server or store as one line: control characters, and those that
+/// change the direction of the text, become `\uXXXX`. `\` stays, so that JSON keeps its meaning,
+/// and a printed command can be pasted into a shell.
+pub fn printable_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character.is_control() || changes_direction(character) {
+            true => line.push_str(&format!("\\u{:04x}", u32::from(character))),
+            false => line.push(character),
+        }
+    }
+    line
+}
+
 /// Whether a terminal can show the text around the character in another order.
 fn changes_direction(character: char) -> bool {
     matches!(character, '\u{200e}' | '\u{200f}' | '\u{61c}' | '\u{202a}'..='\u{202e}'
@@ -133,6 +147,16 @@ mod tests {
         assert_eq!(escaped(b"\x00\x1b[\xff\xc3"), "\\x00\\x1b[\\xff\\xc3");
         assert_eq!(escaped("\u{85}".as_bytes()), "\\xc2\\x85");
         assert_eq!(escaped("a\u{202e}b".as_bytes()), "a\\xe2\\x80\\xaeb");
+    }
+
+    #[test]
+    fn printable_lines_keep_json_and_commands() {
+        assert_eq!(printable_line(r"umbel verify --db 'it'\''s'"), r"umbel verify --db 'it'\''s'");
+        assert_eq!(printable_line("a\n\u{9b}2J\u{202e}käse"), r"a\u000a\u009b2J\u202ekäse");
+        let value = json!({ "name": "a\u{202e}b\u{85}\\c\"" });
+        let line = printable_line(&value.to_string());
+        assert!(line.is_ascii(), "{line}");
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
     }
 
     #[test]

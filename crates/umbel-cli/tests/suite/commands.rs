@@ -53,6 +53,19 @@ fn put_value_is_returned_until_deleted() {
     fixture.run(&["get", "grace"]).writes("1906\n");
 }
 
+/// Story: the name of a keyspace changed the direction of the text in a terminal.
+#[test]
+fn names_of_keyspaces_do_not_act_on_a_terminal() {
+    let fixture = Fixture::new();
+    fixture.run(&["put", "--keyspace", "a\u{202e}b", "ada", "1815"]).writes("");
+    for command in ["stats", "inspect", "advise"] {
+        let text = fixture.run(&[command]).succeeds().text();
+        assert!(text.contains("keyspace") && text.is_ascii(), "{command}: {text}");
+    }
+    let gone = fixture.run(&["get", "--keyspace", "a\u{202e}b", "grace"]).fails(1, &["`grace`"]);
+    assert!(gone.stderr.is_ascii(), "{gone:?}");
+}
+
 #[test]
 fn db_flag_overrides_environment() {
     let fixture = Fixture::with(&FRUIT);

@@ -12,6 +12,7 @@ use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::grpc_connection::{self, ACCESS_REMEDY, Connection};
 use crate::events::client::shell_command::umbel_command;
 use crate::io::output::note;
+use crate::text::escaping::printable_line;
 
 /// Most bytes of a line of text with the reason of a refusal.
 const LINE_BYTES_MAX: usize = 500;
@@ -57,7 +58,7 @@ impl ServerWork {
         let connection = Connection::open(address).await?;
         let started = request(&connection, Method::POST, &self.start).await?;
         let path = started[self.link].as_str().ok_or_else(protocol_error)?;
-        let id = started[self.id].as_str().unwrap_or("unknown");
+        let id = printable_line(started[self.id].as_str().unwrap_or("unknown"));
         let name = self.name;
         let command = umbel_command(self.history, address);
         note(&format!(

@@ -29,7 +29,7 @@ use crate::events::groups::parked_event::ParkedEvent;
 use crate::events::subscribe::decode_recorded;
 use crate::events::tombstoned_stream::is_stream_deleted;
 use crate::io::output::Output;
-use crate::text::escaping::escaped;
+use crate::text::escaping::{escaped, printable_line};
 
 /// Path prefix of the service's calls.
 macro_rules! path {
@@ -79,8 +79,8 @@ fn to_text(group: &SubscriptionInfo) -> String {
     let [source, name] =
         [&group.event_source, &group.group_name].map(|text| escaped(text.as_bytes()));
     let checkpoint = match group.last_checkpointed_event_position.as_str() {
-        "" => "none",
-        position => position,
+        "" => "none".to_string(),
+        position => escaped(position.as_bytes()),
     };
     format!(
         "{source}\t{name}\tconsumers {}\tin flight {}\tparked {}\tcheckpoint {checkpoint}",
@@ -159,6 +159,11 @@ fn filter_lines(filter: &Map<String, Value>) -> Vec<String> {
     lines
 }
 
+/// Line about a consumer, as JSON: clients choose the names of their connections.
+fn consumer_line(consumer: &Value) -> String {
+    format!("{:<30} {}", "consumer", printable_line(&consumer.to_string()))
+}
+
 fn info(args: &NamedArgs, json: bool) -> CommandResult<()> {
     let GetInfoResp { subscription_info, filter } = read_info(&args.server.address()?, &args.name)?;
     let mut group = to_json(&subscription_info.unwrap_or_default());
@@ -173,7 +178,7 @@ fn info(args: &NamedArgs, json: bool) -> CommandResult<()> {
         match value {
             Value::Array(consumers) => {
                 for consumer in consumers {
-                    output.line(&format!("{:<30} {consumer}", "consumer"))?;
+                    output.line(&consumer_line(consumer))?;
                 }
             }
             Value::Object(filter) => {
@@ -328,4 +333,28 @@ fn report(name: &GroupName, done: &str, json: bool) -> CommandResult<()> {
         }
     }
     output.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use umbel_proto::persistent::ConnectionInfo;
+
+    use super::*;
+
+    /// Story: the name of a client's connection changed the direction of the line in a terminal.
+    #[test]
+    fn names_of_consumers_do_not_act_on_a_terminal() {
+        let connection_name = "a\u{202e}b\u{9b}2J".to_string();
+        let consumer = ConnectionInfo { connection_name, ..ConnectionInfo::default() };
+        let group = SubscriptionInfo {
+            connections: vec![consumer],
+            last_checkpointed_event_position: "C:1\u{202e}".to_string(),
+            ..SubscriptionInfo::default()
+        };
+        let line = consumer_line(&to_json(&group)["consumers"][0]);
+        assert!(line.contains(r#""connection_name":"a\u202eb\u009b2J""#), "{line}");
+        assert!(line.is_ascii(), "{line}");
+        let line = to_text(&group);
+        assert!(line.ends_with(r"checkpoint C:1\xe2\x80\xae"), "{line}");
+    }
 }

@@ -12,6 +12,7 @@ use crate::global_options::StoreLimits;
 use crate::io::output::Output;
 use crate::open_kv_store::StoreLocation;
 use crate::stats_json;
+use crate::text::escaping::escaped;
 use crate::text::numbers;
 
 /// Prints the levels of the store, or the summary of the named file.
@@ -47,7 +48,7 @@ fn keyspace_text(keyspace: &KeyspaceStats) -> String {
     let mut text = format!(
         "keyspace `{}`: {} entries in memory ({})\n{:>5} {:>7} {:>10} {:>10} {:>13} {:>11} {:>10} \
          {:>10}",
-        keyspace.name,
+        escaped(keyspace.name.as_bytes()),
         numbers::grouped(keyspace.memtable_entries),
         numbers::bytes(keyspace.memtable_bytes),
         "level",
