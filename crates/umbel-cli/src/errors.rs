@@ -213,6 +213,7 @@ mod tests {
             (CommandError::from(Error::Stale { path: path.to_path_buf(), reason: "x".into() }), 5),
             (
                 CommandError::from(umbel_events::Error::LogQuotaExceeded {
+                    directory: path.to_path_buf(),
                     bytes: 1,
                     log_bytes: 2,
                     quota_bytes: 3,

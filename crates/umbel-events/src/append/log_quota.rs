@@ -59,7 +59,10 @@ impl LogQuota {
             false => 0,
         };
         match log_bytes.saturating_add(bytes) > quota_bytes.saturating_add(reserve) {
-            true => Err(Error::LogQuotaExceeded { bytes, log_bytes, quota_bytes }),
+            true => {
+                let directory = log.folder().to_path_buf();
+                Err(Error::LogQuotaExceeded { directory, bytes, log_bytes, quota_bytes })
+            }
             false => Ok(()),
         }
     }

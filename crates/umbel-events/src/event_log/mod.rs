@@ -313,6 +313,11 @@ impl EventLog {
         Ok(())
     }
 
+    /// Directory of the store whose log this is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Returns an error where the directory was removed: data synced in it is lost with this
     /// handle.
     fn check_directory(&self) -> Result<()> {

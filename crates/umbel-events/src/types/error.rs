@@ -76,6 +76,8 @@ pub enum Error {
     /// gets a time: correct the clock, or confirm it with
     /// [`StoreOptions::accept_clock`](crate::StoreOptions::accept_clock).
     ClockRejected {
+        /// Directory of the store.
+        directory: PathBuf,
         /// Days from the last time that the store believed to the wall clock.
         days: u64,
     },
@@ -83,6 +85,8 @@ pub enum Error {
     /// [`StoreOptions::log_quota_bytes`](crate::StoreOptions::log_quota_bytes): delete or truncate
     /// streams and scavenge, or raise the quota.
     LogQuotaExceeded {
+        /// Directory of the store.
+        directory: PathBuf,
         /// Bytes of the refused append in the log.
         bytes: u64,
         /// Bytes of the log.
@@ -262,19 +266,14 @@ impl fmt::Display for Error {
                  to each of these streams first, in appends of their own",
                 stream.escape_debug()
             ),
-            Error::ClockRejected { days } => write!(
-                f,
-                "this machine's clock is {days} days ahead of the last time that the store \
-                 believed, and every later event would get such a time; correct the clock, or \
-                 confirm it by opening the store once with accept_clock (umbel doctor \
-                 --accept-clock --db DIR, umbel serve --accept-clock)"
-            ),
-            Error::LogQuotaExceeded { bytes, log_bytes, quota_bytes } => write!(
+            Error::ClockRejected { directory, days } => write_rejected_clock(f, directory, *days),
+            Error::LogQuotaExceeded { directory, bytes, log_bytes, quota_bytes } => write!(
                 f,
                 "the event log has {log_bytes} bytes and its quota is {quota_bytes}, so an append \
-                 of {bytes} bytes is refused; delete or truncate streams and run 'umbel \
-                 scavenge --now --connect ADDRESS', or without a server --db DIR; or raise the \
-                 quota (umbel serve --log-quota)"
+                 of {bytes} bytes is refused; delete or truncate streams and run `umbel scavenge \
+                 --now --connect ADDRESS`, or without a server `umbel scavenge --now --db {}`; or \
+                 raise the quota (umbel serve --log-quota)",
+                quote_path(directory)
             ),
             Error::VersionConflicts(violations) => write_violations(f, violations),
             Error::Invalid(message) => f.write_str(message),
@@ -413,6 +412,18 @@ fn store_directory(file: &Path) -> &Path {
     };
     let directory = log.unwrap_or(file).parent();
     directory.filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Writes that the clock is years ahead of a store, and how to correct or confirm it.
+fn write_rejected_clock(f: &mut fmt::Formatter<'_>, directory: &Path, days: u64) -> fmt::Result {
+    write!(
+        f,
+        "this machine's clock is {days} days ahead of the last time that the store believed, and \
+         every later event would get such a time; correct the clock, or confirm it by opening the \
+         store once with accept_clock: without a server run `umbel doctor --accept-clock --db {}`, \
+         or start the server once with --accept-clock",
+        quote_path(directory)
+    )
 }
 
 /// Maximum number of characters of a client's text in a message.

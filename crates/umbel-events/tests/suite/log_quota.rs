@@ -44,12 +44,15 @@ fn full_quota_refuses_appends_until_a_scavenge() {
         append(&store, "kept", 0..3);
         let (appended, error) = fill(&store, "a", 3000);
         assert!(appended > 100, "{appended}");
-        let Error::LogQuotaExceeded { bytes, log_bytes: reported, quota_bytes } = error else {
+        let Error::LogQuotaExceeded { bytes, log_bytes: reported, quota_bytes, .. } = error else {
             panic!("{error}")
         };
         assert_eq!((reported, quota_bytes), (log_bytes(&store), QUOTA_BYTES));
         assert!(bytes > 3000 && reported <= QUOTA_BYTES && reported + bytes > QUOTA_BYTES);
         assert!(error.to_string().contains("--log-quota"), "{error}");
+        // Story: the command had the word DIR, although the store knows its directory.
+        let command = "`umbel scavenge --now --db /events`";
+        assert!(error.to_string().contains(command), "{error}");
         // A retry writes nothing.
         let data = vec![7; 3000];
         let known = NewEvent::binary(id(appended - 1), "Large", &data);

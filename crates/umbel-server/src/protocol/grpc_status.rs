@@ -641,7 +641,12 @@ mod tests {
             // A lack of descriptors ends by itself.
             assert_eq!(missing_space(&status), (number < 3).then_some(DISK), "{status:?}");
         }
-        let quota = Error::LogQuotaExceeded { bytes: 1, log_bytes: 2, quota_bytes: 3 };
+        let quota = Error::LogQuotaExceeded {
+            directory: "x".into(),
+            bytes: 1,
+            log_bytes: 2,
+            quota_bytes: 3,
+        };
         assert_eq!(missing_space(&status(&quota)), Some(LOG_QUOTA));
     }
 }

@@ -125,7 +125,9 @@ impl Appender {
     fn created_now(&self, parts: &StoreComponents) -> Result<u64> {
         match parts.clock().stamp() {
             Ok(now) => Ok(now.max(self.last_created)),
-            Err(UnknownTime { days }) => Err(Error::ClockRejected { days }),
+            Err(UnknownTime { days }) => {
+                Err(Error::ClockRejected { directory: parts.folder.clone(), days })
+            }
         }
     }
 

@@ -238,7 +238,12 @@ mod tests {
         };
         let large = Error::TooLarge { event: None, bytes: 2, max_bytes: 1 };
         let recreated = Error::UndeleteTooLarge { stream: stream(), bytes: 2, max_bytes: 1 };
-        let full = Error::LogQuotaExceeded { bytes: 1, log_bytes: 9, quota_bytes: 9 };
+        let full = Error::LogQuotaExceeded {
+            directory: "x".into(),
+            bytes: 1,
+            log_bytes: 9,
+            quota_bytes: 9,
+        };
         let cases = [
             (recreated, 3, "event_store.client.MaximumAppendSizeExceeded"),
             (wrong, 6, "event_store.client.WrongExpectedVersion"),
