@@ -213,6 +213,7 @@ pub fn existence_json(stats: &ExistenceStats) -> Value {
         "unread_pages": stats.unread_pages,
         "damaged_lines": stats.damaged_lines,
         "healed_lines": stats.healed_lines,
+        "damaged_journals": stats.damaged_journals,
         "growths": stats.growths,
         "rebuilds": stats.rebuilds,
     })

@@ -248,6 +248,11 @@ impl ExistenceFilter {
         self.inner_of_process().map_or(0, |inner| inner.gauges.healed_lines.get())
     }
 
+    /// Number of journals that the open found damaged or missing. Takes no lock.
+    pub fn damaged_journals(&self) -> u64 {
+        self.inner_of_process().map_or(0, |inner| inner.gauges.damaged_journals.get())
+    }
+
     /// Bytes of memory of the filter's lines, of the repair of damaged lines, of hashes that are in
     /// no file yet, and of hashes that wait to be counted.
     pub fn memory_bytes(&self) -> u64 {
@@ -393,6 +398,7 @@ impl ExistenceFilter {
             generations: tally.generations.get(),
             bytes_written: tally.bytes_written.get(),
             healed_lines: tally.healed_lines.get(),
+            damaged_journals: tally.damaged_journals.get(),
             growths: tally.growths.get(),
             rebuilds: tally.rebuilds.get(),
             ..stats

@@ -33,4 +33,6 @@ pub(crate) struct MaintenanceCounters {
     pub(crate) growths: MaintenanceCounter,
     pub(crate) rebuilds: MaintenanceCounter,
     pub(crate) healed_lines: MaintenanceCounter,
+    /// Journals that the open found damaged or missing.
+    pub(crate) damaged_journals: MaintenanceCounter,
 }

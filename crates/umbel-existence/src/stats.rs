@@ -61,6 +61,9 @@ pub struct ExistenceStats {
     /// Number of damaged lines that were rebuilt, by a repair or a new filter. Of damaged or
     /// missing files, every line counts.
     pub healed_lines: u64,
+    /// Number of journals that the open found damaged or missing. The keys after the damage are
+    /// read from the user's log again.
+    pub damaged_journals: u64,
     /// Number of times the filter grew.
     pub growths: u64,
     /// Number of rebuilds: from nothing, because of damage, to another size, or on request.

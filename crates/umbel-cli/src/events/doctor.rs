@@ -655,7 +655,11 @@ fn filter_state(stats: &Value) -> (FindingState, String) {
         let rebuilt = counted(rebuilt, "damaged line");
         message.push_str(&format!(", {rebuilt} rebuilt since the server started"));
     }
-    if damaged + rebuilt == 0 {
+    let journals = number("damagedJournals");
+    if journals > 0 {
+        message.push_str(&format!(", {} at the start", counted(journals, "damaged journal")));
+    }
+    if damaged + rebuilt + journals == 0 {
         return (FindingState::Fine, message);
     }
     message.push_str(": check the disk");
@@ -865,6 +869,11 @@ mod tests {
         let page = parse_json(br#"{"existenceFilter":{"damagedLines":0,"healedLines":8}}"#);
         let (state, message) = filter_state(&page);
         assert!(state == FindingState::Doubtful && message.contains("8 damaged"), "{message}");
+        // Story: a damaged journal was fine.
+        let page = parse_json(br#"{"existenceFilter":{"damagedJournals":1}}"#);
+        let (state, message) = filter_state(&page);
+        let said = "1 damaged journal at the start: check the disk";
+        assert!(state == FindingState::Doubtful && message.ends_with(said), "{message}");
         assert_eq!(filter_state(&parse_json(b"no page")).0, FindingState::Fine);
         assert_eq!(damage_state(Err("no response".into()), None).0, FindingState::Unseen);
         assert_eq!(damage_state(Ok(0), None).0, FindingState::Fine);

@@ -401,3 +401,21 @@ fn rebuilt_existence_filter_is_reported() {
     assert!(line.contains("rebuilt since the server started: check the disk"), "{line}");
     serving.stop(Signal::INT);
 }
+
+/// Story: the streams of a damaged journal of the existence filter were read again without a log
+/// line, and doctor said nothing.
+#[test]
+fn damaged_journal_of_the_existence_filter_is_reported() {
+    let fixture = Fixture::new();
+    fixture.feed(&["append"], &events(60)).succeeds();
+    let journal = file_of(&fixture.store().join("existence"), "journal");
+    let mut bytes = fs::read(&journal).unwrap();
+    bytes[..8].fill(0);
+    fs::write(&journal, bytes).unwrap();
+    let mut serving = Serving::start(&fixture, &[]);
+    serving.next_note("journals of the existence filter were damaged");
+    let text = fixture.bare(&["doctor", "--connect", serving.address()]).text();
+    let line = text.lines().find(|line| line.starts_with("look  filter ")).expect(&text);
+    assert!(line.contains("1 damaged journal at the start"), "{line}");
+    serving.stop(Signal::INT);
+}

@@ -180,6 +180,11 @@ impl StreamExistence {
         self.filter.rebuilt_lines()
     }
 
+    /// Number of journals that the open found damaged or missing.
+    pub fn damaged_journals(&self) -> u64 {
+        self.filter.damaged_journals()
+    }
+
     /// Returns the statistics of the filter.
     pub fn stats(&self) -> ExistenceStats {
         self.filter.stats()

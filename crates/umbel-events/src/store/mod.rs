@@ -532,6 +532,12 @@ impl Store {
         self.shared().existence.rebuilt_lines()
     }
 
+    /// Returns the number of journals of the existence filter that the open found damaged or
+    /// missing. No event is concerned, but the disk may be failing. Takes no lock.
+    pub fn damaged_filter_journals(&self) -> u64 {
+        self.shared().existence.damaged_journals()
+    }
+
     /// Returns the state of the store's directory: whether the path by which the store was opened
     /// still leads to it.
     pub fn directory(&self) -> umbel::DirectoryStats {

@@ -52,6 +52,8 @@ pub(crate) struct PersistedState {
     pub(crate) cursor: Option<Vec<u8>>,
     /// The files to which the `CHECKPOINT` leads.
     pub(crate) live: BTreeSet<String>,
+    /// Number of journals that are damaged or missing.
+    pub(crate) damaged_journals: u64,
 }
 
 /// Writes the filter in memory to files and syncs them.
@@ -89,6 +91,7 @@ impl FilterWriter {
         found: PersistedState,
     ) -> FilterWriter {
         tally.covered.set(found.covered.position);
+        tally.damaged_journals.set(found.damaged_journals);
         FilterWriter {
             directory: folder,
             options,

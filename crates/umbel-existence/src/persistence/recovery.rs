@@ -75,11 +75,13 @@ pub(crate) fn recover(
 ) -> Result<RecoveredFilter> {
     let mut folder = FilterDirectory::open(env, path)?;
     folder.read_ahead();
+    let mut damaged_journals = 0;
     let lost = match read_checkpoint(&folder, options)? {
         Ok(checkpoint) => match filters(&folder, &checkpoint)? {
             Ok(view) => {
                 folder.next_id = folder.next_id.max(checkpoint.next_id);
                 let (sorted, found) = sort_journals(&folder, &checkpoint, &view)?;
+                damaged_journals = found.damaged_journals;
                 let memory = ActiveFilters::new(view);
                 memory.insert_recovered(sorted, options.step_hashes() / OPEN_INSERT_SHARE);
                 match refusal(options, found.covered, is_ours) {
@@ -91,7 +93,8 @@ pub(crate) fn recover(
                             lost: None,
                         });
                     }
-                    Some(reason) => LostReason::of_other_filter(reason),
+                    // A damaged journal lowers the coverage, perhaps too far for the filter's use.
+                    Some(text) => LostReason { text, is_damage: damaged_journals > 0 },
                 }
             }
             Err(reason) => {
@@ -108,6 +111,7 @@ pub(crate) fn recover(
         journal: None,
         cursor: None,
         live: BTreeSet::new(),
+        damaged_journals,
     };
     Ok(RecoveredFilter {
         directory: folder,
@@ -310,6 +314,7 @@ fn read_journals(
         journal: None,
         cursor: checkpoint.cursor.clone(),
         live: filters.map(|stored| name_of(FilterFileKind::Filter, stored.id)).collect(),
+        damaged_journals: 0,
     };
     let mut next = Some(checkpoint.journal);
     while let Some((id, key)) = next.take() {
@@ -318,7 +323,12 @@ fn read_journals(
         if !is_new {
             break;
         }
-        let Some(replay) = read_journal(folder, id, key, access, hashes)? else { break };
+        let Some(replay) = read_journal(folder, id, key, access, hashes)? else {
+            // A durable file names the journal, which was made durable before.
+            found.damaged_journals += 1;
+            break;
+        };
+        found.damaged_journals += u64::from(replay.is_damaged);
         found.covered = found.covered.intersect(replay.covered);
         next = replay.next;
         found.journal = Some(replay.journal);

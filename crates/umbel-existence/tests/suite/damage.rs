@@ -198,6 +198,32 @@ fn lost_files_count_as_damaged_lines() {
     }
 }
 
+/// Story: the keys of a damaged journal were read from the log again, and nothing reported the
+/// damage.
+#[test]
+fn damaged_journals_are_counted_and_torn_ones_are_not() {
+    let sim = stocked(small());
+    let all = files(&sim);
+    let is_journal = |path: &&PathBuf| path.extension().is_some_and(|end| end == "journal");
+    let journal = all.iter().rfind(is_journal).unwrap();
+    let (header, record) = (64, 24 + 8 * 50);
+    assert_eq!(sim.read(journal).len() as u64, header + 2 * record);
+    let opened = |damage: &dyn Fn(&Sim)| {
+        let damaged = sim.clone_disk();
+        damage(&damaged);
+        let filter = open(&damaged, small()).unwrap();
+        assert_eq!(filter.stats().damaged_journals, filter.damaged_journals());
+        (filter.damaged_journals(), filter.covered())
+    };
+    assert_eq!(opened(&|_| ()), (0, 300));
+    assert_eq!(opened(&|sim| sim.flip(journal, 3, 1)), (1, 200), "the header");
+    assert_eq!(opened(&|sim| sim.remove(journal)), (1, 200));
+    assert_eq!(opened(&|sim| sim.flip(journal, header + 30, 1)), (1, 200), "the first record");
+    let last = header + record;
+    assert_eq!(opened(&|sim| sim.flip(journal, last + 30, 1)), (0, 250), "as a torn record");
+    assert_eq!(opened(&|sim| sim.truncate(journal, last + 30)), (0, 250));
+}
+
 /// A fuzzer found that counting on from the last generation there can be was a panic.
 #[test]
 fn last_generation_number_is_handled() {

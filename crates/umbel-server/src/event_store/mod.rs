@@ -109,6 +109,11 @@ impl EventStore {
         self.store.rebuilt_filter_lines()
     }
 
+    /// Number of journals of the existence filter that the start found damaged or missing.
+    pub fn damaged_filter_journals(&self) -> u64 {
+        self.store.damaged_filter_journals()
+    }
+
     /// Cached users and ACLs of the store.
     pub fn acl_cache(&self) -> &Arc<AclCache> {
         &self.acl_cache

@@ -123,6 +123,7 @@ pub fn stats(stats: &Stats) -> Value {
             "bytesWritten": existence.bytes_written,
             "damagedLines": existence.damaged_lines,
             "healedLines": existence.healed_lines,
+            "damagedJournals": existence.damaged_journals,
             "growths": existence.growths,
             "rebuilds": existence.rebuilds,
         },

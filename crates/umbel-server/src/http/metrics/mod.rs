@@ -261,6 +261,11 @@ fn add_existence(set: &mut MetricSet, stats: &ExistenceStats) {
             "Damaged lines of the existence filter that were rebuilt",
             stats.healed_lines,
         ),
+        (
+            "damaged_journals",
+            "Journals of the existence filter that the open found damaged",
+            stats.damaged_journals,
+        ),
         ("growths", "Growths of the existence filter", stats.growths),
         ("rebuilds", "Rebuilds of the existence filter", stats.rebuilds),
     ] {

@@ -45,6 +45,10 @@ pub fn write(f: &mut fmt::Formatter<'_>, keyspace: &KeyspaceStats) -> fmt::Resul
         true => writeln!(f, " and lack {} keys", stats.lag_items)?,
         false => writeln!(f)?,
     }
+    if stats.damaged_journals > 0 {
+        let journals = stats.damaged_journals;
+        writeln!(f, "existence filter: damaged journals at the open: {journals}; check the disk")?;
+    }
     if let Some(reason) = &stats.lost {
         let time = if keyspace.existence_is_probed { "was" } else { "will be" };
         writeln!(f, "existence filter: {time} rebuilt: {reason}")?;
