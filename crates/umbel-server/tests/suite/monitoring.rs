@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use umbel_events::StoreOptions;
 use umbel_server::{
     CollectorEndpoint, Config, ObjectBackupConfig, OtlpConfig, Sampler, Signal, TelemetryHub,
@@ -70,6 +70,15 @@ fn info_pages_describe_server_and_store() {
             let stats = json(address, "/stats");
             assert_eq!(stats["store"]["position"], store.visible_position().0);
             assert_eq!(stats["existenceFilter"]["items"], 1);
+            assert_eq!(stats["existenceFilter"]["damagedJournals"], 0);
+            let path = store.path().display().to_string();
+            let directory = json!({ "path": path, "isMoved": false, "isRemoved": false });
+            assert_eq!(stats["directory"], directory);
+            // Story: neither description of the page had the path, which doctor uses.
+            let (_, text) = http_request_to("127.0.0.1", address, "GET", "/openapi.json");
+            let document: Value = serde_json::from_str(&text).unwrap();
+            let summary = document["paths"]["/stats"]["get"]["summary"].as_str().unwrap();
+            assert!(summary.contains("directory.path"), "{summary}");
             let (head, body) = http_request(address, "HEAD", "/stats");
             assert!(head.starts_with("http/1.1 200") && body.is_empty(), "{head}\n{body}");
             assert!(http_request(address, "POST", "/stats").0.starts_with("http/1.1 405"));

@@ -18,7 +18,12 @@ const PAGES: [Page; 7] = [
     ("/ping", "Answers a constant text.", 200, &[]),
     ("/info", "Reports the server's version.", 200, &[]),
     ("/gossip", "Reports the node and its address.", 200, &[]),
-    ("/stats", "Reports the statistics of the store.", 200, &[401, 503]),
+    (
+        "/stats",
+        "Reports the statistics of the store; directory.path is the path of its directory.",
+        200,
+        &[401, 503],
+    ),
     ("/metrics", "Reports statistics and calls as OpenMetrics text.", 200, &[401, 500, 503]),
 ];
 
