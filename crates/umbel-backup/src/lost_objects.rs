@@ -15,6 +15,11 @@ use crate::manifest_chain::ManifestChain;
 use crate::object_requests::ObjectRequests;
 
 /// Objects that the newest state of a backup needs, and that the object store lacks.
+///
+/// A floor is none of them: no state needs one, and a prefix has none before its first retention. A
+/// list can lack a floor that a retention replaces meanwhile. A writer cannot create a lost floor
+/// again either: it does not know whether manifests below its first one expired or were lost, and
+/// an operator can restore lost ones. The next retention creates a floor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LostObjects {
     /// Whether the object `BACKUP` is missing.

@@ -82,6 +82,23 @@ fn run_creates_a_manifest_after_the_loss_of_all() {
     assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
 }
 
+/// No state needs a floor, and a prefix has none before its first retention.
+#[test]
+fn lost_or_cut_floor_is_no_lost_object() {
+    for damage in [ObjectDamage::Missing, ObjectDamage::Cut] {
+        let (fixture, backup) = fixture(39);
+        fixture.objects.advance(Duration::from_secs(3600));
+        fixture.retain(Duration::ZERO, false).expect("retained");
+        let names: Vec<String> = fixture.objects.objects().into_keys().collect();
+        let floor = names.iter().find(|name| name.starts_with("floors/")).expect("a floor");
+        assert!(fixture.objects.damage(floor, damage, 10));
+        assert_eq!(replace(&backup), 0, "{damage:?}");
+        append_large(&fixture.store, "c", 1000, 100);
+        backup.run_once().expect("backed up");
+        assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store), "{damage:?}");
+    }
+}
+
 /// The newest manifests and their pieces are gone, as after a failover of the object store. Story:
 /// the full manifest that ended the gap named lost pieces, and hid the last state that could be
 /// restored.
