@@ -102,11 +102,16 @@ impl BackupWriter {
         let before = (self.chain.created_manifests(), self.chain.uploaded_bytes());
         let mut run = Run { store, requests, uploaded_objects: 0 };
         for _ in 0..TAKEOVERS_MAX {
-            let attempted = match self.attempt(&mut run)? {
-                Commit::Done => self.chain.confirm(requests)?,
-                Commit::Overtaken => Commit::Overtaken,
-            };
-            match attempted {
+            let mut attempted = self.attempt(&mut run);
+            // Manifests before local damage count as well, or the backup has stopped.
+            let is_local = matches!(&attempted, Err(BackupError::Store(_)));
+            if is_local || matches!(attempted, Ok(Commit::Done)) {
+                match self.chain.confirm(requests) {
+                    Ok(Commit::Done) => {}
+                    confirmed => attempted = confirmed,
+                }
+            }
+            match attempted? {
                 Commit::Done => {
                     self.complete_through =
                         self.unconfirmed_through.take().or(self.complete_through);

@@ -277,6 +277,39 @@ fn newest_file(fixture: &Fixture, extension: &str) -> std::path::PathBuf {
     Path::new(PATH).join(newest.expect("a file"))
 }
 
+/// Story: a run uploaded a table, created its manifest, and met a damaged table. It never checked
+/// that the manifest counts, so neither the state nor the metrics had it.
+#[test]
+fn manifest_before_local_damage_is_confirmed() {
+    let fixture = Fixture::new(11);
+    let users = fixture.keyspace("users");
+    let backup = fixture.backup();
+    fill(&users, 0..10, 0);
+    backup.run_once().expect("backed up");
+    assert_eq!(backup.state().manifest, 1);
+    let good = contents(&fixture.db);
+    // A table in each, which no compaction merges.
+    for name in ["b", "c"] {
+        let keyspace = fixture.keyspace(name);
+        fill(&keyspace, 0..10, 0);
+        keyspace.flush().expect("flushed");
+    }
+    let path = newest_file(&fixture, ".table");
+    let file = fixture.env.files.open(&path, umbel_env::Access::ReadWrite).expect("a file");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 30).expect("read");
+    file.write_all_at(&[byte[0] ^ 1], 30).expect("damaged");
+    let error = backup.run_once().expect_err("the file is damaged");
+    assert!(matches!(error, BackupError::Store(_)), "{error}");
+    let names: Vec<String> = fixture.objects.objects().into_keys().collect();
+    let manifests = names.iter().filter(|name| name.starts_with("manifests/")).count();
+    assert_eq!((manifests, backup.state().manifest), (2, 2));
+    assert_eq!(fixture.restored(RestoreTo::Latest), good);
+    file.write_all_at(&byte, 30).expect("repaired");
+    assert_eq!(backup.run_once().expect("backed up").manifest, 3);
+    assert_eq!(fixture.restored(RestoreTo::Latest), contents(&fixture.db));
+}
+
 #[test]
 fn damaged_local_file_is_never_uploaded() {
     for extension in [".table", ".blob"] {
