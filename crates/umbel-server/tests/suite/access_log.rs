@@ -73,13 +73,21 @@ impl Write for Lines {
     }
 }
 
-fn listen() {
+/// Keeps the lines that the process logs from now on.
+pub fn listen() {
     static LISTENING: OnceLock<()> = OnceLock::new();
     LISTENING.get_or_init(|| {
         let layer = fmt::layer().json().flatten_event(true).with_writer(|| Lines);
         let targets = Targets::new().with_target("umbel", Level::DEBUG);
         tracing_subscriber::registry().with(targets).with(layer).init();
     });
+}
+
+/// Returns the lines with this text, oldest first.
+pub fn lines_with(text: &str) -> Vec<Value> {
+    let lines = lines();
+    let found = lines.iter().filter(|line| line.contains(text));
+    found.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Lines with this trace id and message.

@@ -21,6 +21,7 @@ use umbel_events::{
 use umbel_server::{Config, KvConfig, ObjectBackupConfig, Running, Server, StartError};
 use umbel_sim::{ObjectDamage, ObjectSim};
 
+use super::access_log::{lines_with, listen};
 use super::monitoring::{http_request, http_request_to, metric};
 
 /// Time limit of a wait; a longer wait counts as hanging.
@@ -30,6 +31,10 @@ const INTERVAL: Duration = Duration::from_millis(20);
 
 /// Verb of a list of chunks.
 const LIST_OF_PIECES: &str = "list chunks";
+
+/// Message at the end of a server whose backup lacks events.
+const LACKS_EVENTS: &str =
+    "the backup lacks the last events; the next start of the server continues it";
 
 /// Behavior of an object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +49,7 @@ enum Behavior {
 /// An object store with a behavior.
 #[derive(Debug)]
 struct TestObjects {
+    location: &'static str,
     inner: Arc<dyn Objects>,
     behavior: Mutex<Behavior>,
     changed: Condvar,
@@ -83,7 +89,7 @@ impl TestObjects {
 
 impl Objects for TestObjects {
     fn location(&self) -> &str {
-        "test://bucket"
+        self.location
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> ObjectResult<Creation> {
@@ -146,10 +152,17 @@ impl Drop for Fixture {
 
 impl Fixture {
     fn new() -> Fixture {
+        Fixture::at("test://bucket")
+    }
+
+    /// A fixture whose object store has this location, by which its log lines are found.
+    fn at(location: &'static str) -> Fixture {
+        listen();
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path().join("events"), StoreOptions::default()).unwrap();
         let sim = ObjectSim::new(7);
         let objects = Arc::new(TestObjects {
+            location,
             inner: sim.client(1),
             behavior: Mutex::new(Behavior::Serves),
             changed: Condvar::new(),
@@ -194,6 +207,13 @@ impl Fixture {
         let started = self.env.clock.now();
         self.running.take().unwrap().shutdown();
         self.env.clock.now() - started
+    }
+
+    /// Returns the newest log line with this message about the backup.
+    fn logged(&self, message: &str) -> Value {
+        let mut lines = lines_with(self.objects.location);
+        lines.retain(|line| line["to"] == self.objects.location && line["message"] == message);
+        lines.pop().unwrap_or_else(|| panic!("no line: {message}"))
     }
 
     /// Appends an event. Returns the time that it took.
@@ -370,6 +390,27 @@ fn shutdown_backs_up_the_last_events() {
     assert_eq!(manifests(&fixture), before, "a restart without new events writes no manifest");
 }
 
+/// The last line about a backup says whether a restore has everything.
+#[test]
+fn end_of_a_server_logs_what_its_backup_lacks() {
+    let mut fixture = Fixture::at("test://ending");
+    fixture.append(1);
+    fixture.start();
+    fixture.wait_for_all();
+    fixture.stop();
+    assert_eq!(fixture.logged("the backup has all events")["level"], "INFO");
+    fixture.start();
+    fixture.wait_for_all();
+    fixture.objects.set(Behavior::Fails(ObjectErrorKind::Denied));
+    fixture.append(2);
+    fixture.wait(|status| status["state"] == "Failing");
+    fixture.stop();
+    let line = fixture.logged(LACKS_EVENTS);
+    assert_eq!((&line["level"], &line["is_hanging"]), (&"WARN".into(), &false.into()), "{line}");
+    assert!(line["lag"].as_u64() > Some(0), "{line}");
+    assert!(line["reason"].as_str().is_some_and(|text| text.contains("it fails")), "{line}");
+}
+
 #[test]
 fn unreachable_object_store_delays_neither_start_nor_appends() {
     let mut fixture = Fixture::new();
@@ -399,7 +440,7 @@ fn unreachable_object_store_delays_neither_start_nor_appends() {
 
 #[test]
 fn hanging_object_store_delays_start_and_shutdown_by_seconds_only() {
-    let mut fixture = Fixture::new();
+    let mut fixture = Fixture::at("test://hanging");
     fixture.objects.set(Behavior::Hangs);
     let started = fixture.env.clock.now();
     fixture.start();
@@ -412,6 +453,9 @@ fn hanging_object_store_delays_start_and_shutdown_by_seconds_only() {
     assert_eq!(fixture.status()["state"], "Starting");
     let took = fixture.stop();
     assert!(took < Duration::from_secs(15), "the shutdown took {took:?}");
+    let line = fixture.logged(LACKS_EVENTS);
+    assert_eq!((&line["level"], &line["is_hanging"]), (&"WARN".into(), &true.into()), "{line}");
+    assert_eq!(line["lag"], Value::Null, "unknown: {line}");
     // The next start continues, though the thread of the first server ends only now.
     fixture.objects.set(Behavior::Serves);
     fixture.start();
@@ -421,7 +465,7 @@ fn hanging_object_store_delays_start_and_shutdown_by_seconds_only() {
 
 #[test]
 fn another_server_at_the_prefix_stops_the_backup_until_a_restart() {
-    let mut fixture = Fixture::new();
+    let mut fixture = Fixture::at("test://shared");
     fixture.append(1);
     fixture.start();
     fixture.wait_for_all();
@@ -432,7 +476,7 @@ fn another_server_at_the_prefix_stops_the_backup_until_a_restart() {
     fixture.objects.set(Behavior::Serves);
     let status = fixture.wait(|status| status["state"] == "Stopped");
     let reason = status["error"].as_str().unwrap();
-    assert!(reason.contains("another server backs up to test://bucket"), "{reason}");
+    assert!(reason.contains("another server backs up to test://shared"), "{reason}");
     assert_eq!(fixture.metric("stopped", &[]), 1.0);
     let requests = fixture.objects.requests();
     fixture.append(3);
@@ -440,6 +484,8 @@ fn another_server_at_the_prefix_stops_the_backup_until_a_restart() {
     assert_eq!(fixture.objects.requests(), requests, "a stopped backup sends no request");
     assert_eq!(fixture.status()["state"], "Stopped");
     fixture.stop();
+    let line = fixture.logged("the backup has stopped, and lacks the last events");
+    assert_eq!((&line["level"], &line["reason"]), (&"ERROR".into(), &reason.into()), "{line}");
     fixture.start();
     fixture.wait_for_all();
     assert_eq!(fixture.restored_events(), 3);
