@@ -25,6 +25,8 @@ mod suite {
     mod http_api;
     mod http_client;
     mod http_endpoints;
+    mod http_streams;
+    mod http_work;
     mod indexes;
     mod kv;
     mod kv_access;

@@ -9,8 +9,7 @@ use serde_json::json;
 use umbel_events::{Direction, ExpectedVersion, NewEvent, Position, Store, StoreOptions};
 use umbel_server::Config;
 
-use super::http_api::wait_for;
-use super::http_client::send;
+use super::http_client::{send, wait_for};
 use super::monitoring::{http_request, metric};
 use super::test_server::TestServer;
 

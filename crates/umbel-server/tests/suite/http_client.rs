@@ -2,10 +2,16 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
+
+/// Header of a body of JSON.
+pub const JSON: &str = "content-type: application/json";
+/// Header of a list of events.
+pub const EVENTS: &str = "content-type: application/vnd.kurrent.events+json";
 
 /// A response: status, head in lower case, and body.
 #[derive(Debug)]
@@ -62,4 +68,26 @@ pub fn send(
 /// The header of a user with a password, both as `USER:PASSWORD`.
 pub fn authorization(user: &str) -> String {
     format!("authorization: Basic {}", STANDARD.encode(user))
+}
+
+/// Reads a path without credentials.
+pub fn get(address: SocketAddr, path: &str) -> HttpAnswer {
+    send(address, "GET", path, &[], b"")
+}
+
+/// Posts a value as JSON, without credentials.
+pub fn post(address: SocketAddr, path: &str, value: &Value) -> HttpAnswer {
+    send(address, "POST", path, &[JSON], value.to_string().as_bytes())
+}
+
+/// Waits until a value that the server changes in the background is true.
+pub fn wait_for(mut found: impl FnMut() -> Option<Value>) -> Value {
+    let (_sender, never) = std::sync::mpsc::channel::<()>();
+    for _ in 0..600 {
+        if let Some(value) = found() {
+            return value;
+        }
+        let _ = never.recv_timeout(Duration::from_millis(20));
+    }
+    panic!("timeout");
 }
