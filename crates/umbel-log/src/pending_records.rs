@@ -94,19 +94,56 @@ impl PendingRecords {
         header: &[u8],
         fills_to: u64,
     ) -> Result<PendingRecords> {
+        let written = header.len() as u64;
+        PendingRecords::after(
+            env,
+            path,
+            (written, header),
+            (initial_fill_bytes(fills_to), fills_to),
+        )
+    }
+
+    /// Creates the state of a file that has records up to `end`, and zeros after them. The file may
+    /// be filled up to `fills_to`; 0 if filling would be useless.
+    ///
+    /// # Errors
+    /// Returned if the file cannot be opened twice more, or its last page cannot be read.
+    pub(crate) fn resumed(
+        env: &Env,
+        file: &dyn File,
+        end: u64,
+        fills_to: u64,
+    ) -> Result<PendingRecords> {
+        let page = end / PAGE_BYTES * PAGE_BYTES;
+        let mut tail = vec![0; (end - page) as usize];
+        file.read_exact_at(&mut tail, page)?;
+        // The rest of the last page has space and is zero.
+        let filled = end.next_multiple_of(PAGE_BYTES).min(fills_to);
+        PendingRecords::after(env, file.path(), (end, &tail), (filled, fills_to))
+    }
+
+    /// Creates the state of a file that is written up to `written`. `tail` are its bytes before
+    /// that, from the beginning of a page on. The file is filled up to the first end, and may be
+    /// filled up to the second one.
+    fn after(
+        env: &Env,
+        path: &Path,
+        (written, tail): (u64, &[u8]),
+        (filled, fills_to): (u64, u64),
+    ) -> Result<PendingRecords> {
         let (mut direct, mut filler) = (None, None);
         if fills_to > 0 {
             // A handle that is written directly is no other thread's.
-            direct = Some(DirectWriter::new(env, path, header)?);
+            direct = Some(DirectWriter::new(env, path, tail)?);
             filler = Some(env.files.open(path, Access::ReadWrite)?);
         }
         Ok(PendingRecords {
             records: Mutex::default(),
             output: Mutex::new(OutputState { records: Vec::new(), direct }),
             recent: Mutex::default(),
-            written: AtomicU64::new(header.len() as u64),
+            written: AtomicU64::new(written),
             fill_handle: Mutex::new(filler),
-            filled_end: AtomicU64::new(initial_fill_bytes(fills_to)),
+            filled_end: AtomicU64::new(filled),
             fill_limit: fills_to,
         })
     }
@@ -243,10 +280,11 @@ impl PendingRecords {
 }
 
 impl DirectWriter {
-    fn new(env: &Env, path: &Path, header: &[u8]) -> Result<DirectWriter> {
+    /// Creates the writer of a file whose last, partly filled page has these records.
+    fn new(env: &Env, path: &Path, tail: &[u8]) -> Result<DirectWriter> {
         let file = env.files.open(path, Access::ReadWrite)?;
         let mut pages = AlignedBuffer::new(DIRECT_BYTES);
-        pages.fill(header);
+        pages.fill(tail);
         Ok(DirectWriter { file, pages })
     }
 

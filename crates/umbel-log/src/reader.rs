@@ -25,6 +25,9 @@ pub enum ExpectedEnd {
     /// The log was sealed with this result of [`LogWriter::seal`](crate::LogWriter::seal), so the
     /// file must be complete.
     Sealed(Seal),
+    /// The records, or the end record, up to this offset are durable. Nothing after it is read, and
+    /// it can have any bytes.
+    Prefix(u64),
 }
 
 /// A record of a log.
@@ -134,6 +137,14 @@ impl LogReader {
         let limit = match expectation {
             ExpectedEnd::Open => len,
             ExpectedEnd::Sealed(sealed) if len >= sealed.len => sealed.len,
+            ExpectedEnd::Prefix(end) if len >= end => end,
+            ExpectedEnd::Prefix(end) => {
+                let reason = format!(
+                    "the file ends here, but the log was durable up to byte {end}: the file is an \
+                     older copy or was truncated"
+                );
+                return Err(Error::corruption(path, len, reason));
+            }
             ExpectedEnd::Sealed(sealed) => {
                 let reason = format!(
                     "the file ends here, but the log was sealed with {} bytes: the file is an \
@@ -207,6 +218,11 @@ impl LogReader {
         }
     }
 
+    /// Running checksum over the returned records, and the sequence number of the last one.
+    pub(crate) fn running(&self) -> (RunningChecksum, u64) {
+        (self.running, self.sequence)
+    }
+
     /// Returns the offset of a valid record of this log after the point where reading ended. Damage
     /// leaves such a record, and also a power loss after which later pages were on the disk first.
     /// `None` if there is no such record, or too many bytes look like records.
@@ -242,7 +258,7 @@ impl LogReader {
             }
         }
         let Some(header) = header else {
-            if let ExpectedEnd::Sealed(_) = self.expectation {
+            if self.expectation != ExpectedEnd::Open {
                 let reason = "the file does not begin with the header of an Umbel log";
                 return Err(self.corruption(0, reason));
             }
@@ -306,7 +322,9 @@ impl LogReader {
     /// # Errors
     /// Returned if the file's length cannot be read.
     pub fn resume(&mut self) -> Result<bool> {
-        if self.sealed || self.position == 0 || !matches!(self.state, ReaderState::Done) {
+        let is_prefix = matches!(self.expectation, ExpectedEnd::Prefix(_));
+        let is_done = matches!(self.state, ReaderState::Done);
+        if self.sealed || is_prefix || self.position == 0 || !is_done {
             return Ok(false);
         }
         self.window.discard()?;
@@ -368,13 +386,24 @@ impl LogReader {
     /// must be there.
     fn finish_at_gap(&mut self) -> Result<()> {
         let gap = self.position;
-        if let ExpectedEnd::Sealed(sealed) = self.expectation {
-            let reason = format!(
-                "there is no valid record here, but the log was sealed with {} bytes: the file is \
-                 damaged, an older copy, or was truncated",
-                sealed.len
-            );
-            return Err(self.corruption(gap, reason));
+        match self.expectation {
+            ExpectedEnd::Open => {}
+            ExpectedEnd::Prefix(end) if gap == end => return Ok(()),
+            ExpectedEnd::Prefix(end) => {
+                let reason = format!(
+                    "there is no valid record here, but the log was durable up to byte {end}: the \
+                     file is damaged, or an older copy"
+                );
+                return Err(self.corruption(gap, reason));
+            }
+            ExpectedEnd::Sealed(sealed) => {
+                let reason = format!(
+                    "there is no valid record here, but the log was sealed with {} bytes: the file \
+                     is damaged, an older copy, or was truncated",
+                    sealed.len
+                );
+                return Err(self.corruption(gap, reason));
+            }
         }
         match examine(&mut self.window, self.binding, gap, gap + 1)? {
             Tail::Zeros => Ok(()),
@@ -415,6 +444,12 @@ impl LogReader {
             return Err(self.corruption(offset, reason));
         }
         let end = offset + crate::format::record_bytes(payload_bytes as u64);
+        if let ExpectedEnd::Prefix(through) = self.expectation
+            && end != through
+        {
+            let reason = format!("the log ends here, but it was durable up to byte {through}");
+            return Err(self.corruption(end, reason));
+        }
         if let ExpectedEnd::Sealed(sealed) = self.expectation {
             if sealed != (Seal { len: end, checksum: stated.checksum }) {
                 let reason = format!(

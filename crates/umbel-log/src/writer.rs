@@ -20,6 +20,7 @@ use crate::format::{
 };
 use crate::log_progress::LogProgress;
 use crate::pending_records::{PendingRecords, initial_fill_bytes};
+use crate::reader::{ExpectedEnd, LogReader};
 
 /// Up to this length a record for a mapped file is joined in the buffer and stored with one call. A
 /// longer record is stored part by part, because a second copy would cost more than the calls.
@@ -211,6 +212,64 @@ impl LogWriter {
         Ok(LogWriter::begin(progress, mapping, &header, options))
     }
 
+    /// Continues a log without a salt that was read up to `end`, where a record ends. Verifies all
+    /// records, cuts what follows, and reserves the segment again, which is zero after `end`. The
+    /// file is synced. `defers` is whether records [are deferred](LogWriter::create_deferred).
+    ///
+    /// Only a log whose contents are decided elsewhere is continued. Otherwise a record that was
+    /// lost with a torn tail could return under another writer.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] if the records do not reach `end`. [`Error::Invalid`] if the log is
+    /// sealed, its file has another name, or the segment ends before `end`.
+    pub fn resume(
+        env: &Env,
+        path: &Path,
+        options: LogOptions,
+        end: u64,
+        defers: bool,
+    ) -> Result<LogWriter> {
+        let expected = ExpectedEnd::Prefix(end);
+        let mut reader = LogReader::open(env, path, options.kind, options.log_id, expected)?;
+        while reader.next()?.is_some() {}
+        let (running, sequence) = reader.running();
+        let capacity = options.segment_bytes / RECORD_ALIGN * RECORD_ALIGN;
+        let file = env.files.open(path, Access::ReadWrite)?;
+        let refusal = match () {
+            () if reader.outcome().sealed => Some("is sealed"),
+            () if end.saturating_add(END_RECORD_BYTES) > capacity => Some("has no space left"),
+            () if file.has_other_names()? => Some("has another name, a hard link; copy the file"),
+            () => None,
+        };
+        if let Some(reason) = refusal {
+            let path = path.display();
+            return Err(Error::invalid(format!("the log {path} cannot be continued: it {reason}")));
+        }
+        file.set_len(end)?;
+        file.preallocate(capacity)?;
+        let mut mapping = file.map(capacity)?;
+        file.sync()?;
+        let progress = LogProgress::new(Arc::clone(&file), options.log_id, end, end);
+        let progress = match defers {
+            true => {
+                let fills_to = if mapping.take().is_some() { capacity } else { 0 };
+                progress.with_pending(PendingRecords::resumed(env, &*file, end, fills_to)?)
+            }
+            false => progress,
+        };
+        Ok(LogWriter {
+            progress: Arc::new(progress),
+            mapping,
+            binding: options.binding(),
+            capacity,
+            end,
+            sequence,
+            running,
+            buffer: Vec::new(),
+            state: WriterState::Open,
+        })
+    }
+
     /// Appends one record whose payload is the concatenation of `payload`. The record survives the
     /// death of the process at once, unless records [are deferred](LogWriter::create_deferred). The
     /// record survives power loss once [`LogWriter::file`] was synced.
@@ -232,7 +291,69 @@ impl LogWriter {
                 self.end
             )));
         }
-        self.write_record(sequence, RecordKind::Data, payload, payload_bytes)
+        let durable = self.progress.durable();
+        self.write_record((sequence, RecordKind::Data, durable), payload, payload_bytes)
+    }
+
+    /// Appends whole data records of this log, which another writer made for this offset, as they
+    /// are. They keep their durable marks, which say what the other writer had synced.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], with nothing written, unless the bytes are valid records that continue
+    /// the log and leave space for the end record. Otherwise as [`LogWriter::append`].
+    pub fn append_encoded(&mut self, records: &[u8]) -> Result<AppendPosition> {
+        self.check_state()?;
+        let (running, sequence) = self.check_encoded(records)?;
+        let written = match &mut self.mapping {
+            Some(mapping) => mapping.write_at(records, self.end),
+            None => self.progress.write_or_defer(records, self.end),
+        };
+        if let Err(error) = written {
+            if !self.can_undo(&error) {
+                self.state = WriterState::Failed(error.to_string());
+            }
+            return Err(error);
+        }
+        (self.running, self.sequence) = (running, sequence);
+        self.end += records.len() as u64;
+        self.progress.set_end(self.end);
+        Ok(AppendPosition { end: self.end })
+    }
+
+    /// Returns the running checksum and the last sequence number after these records.
+    fn check_encoded(&self, records: &[u8]) -> Result<(RunningChecksum, u64)> {
+        let invalid = |offset: u64, reason: &str| {
+            let path = self.progress.file().path().display();
+            Err(Error::invalid(format!("records at byte {offset} of the log {path}: {reason}")))
+        };
+        let len = records.len() as u64;
+        if len.saturating_add(END_RECORD_BYTES) > self.capacity - self.end {
+            return invalid(self.end, "they do not fit into the log");
+        }
+        let (mut running, mut sequence) = (self.running, self.sequence);
+        let (mut rest, mut offset) = (records, self.end);
+        while !rest.is_empty() {
+            let header = rest
+                .get(..RECORD_HEADER_BYTES)
+                .and_then(|head| RecordHeader::decode(self.binding.checksum_id(), head))
+                .filter(|header| header.kind == RecordKind::Data && header.durable <= offset);
+            let bytes = header.map_or(0, |header| header.record_bytes());
+            let record = usize::try_from(bytes).ok().and_then(|bytes| rest.get(..bytes));
+            let (Some(header), Some(record)) = (header, record) else {
+                return invalid(offset, "there is no whole data record of this log");
+            };
+            if record_checksum(self.binding, offset, record) != header.checksum {
+                return invalid(offset, "the record does not match its checksum");
+            }
+            if header.sequence < sequence {
+                return invalid(offset, "sequence numbers must not decrease");
+            }
+            sequence = header.sequence;
+            running.add(offset, header.checksum);
+            offset += bytes;
+            rest = &rest[record.len()..];
+        }
+        Ok((running, sequence))
     }
 
     /// Whether a record with a payload of this length can be appended, with space left for the end
@@ -292,11 +413,39 @@ impl LogWriter {
     /// # Errors
     /// [`Error::Invalid`] if the log is sealed already; otherwise as [`LogWriter::append`].
     pub fn seal(&mut self) -> Result<Seal> {
+        self.seal_durable(self.progress.durable())
+    }
+
+    /// Like [`LogWriter::seal`], with the durable mark of another writer of the same records, in
+    /// units of [`RECORD_ALIGN`]. So both logs have the same bytes.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], with nothing written, if the mark is after the last record; otherwise as
+    /// [`LogWriter::seal`].
+    pub fn seal_with_mark(&mut self, mark: u32) -> Result<Seal> {
+        let durable = u64::from(mark) * RECORD_ALIGN;
+        if durable > self.end {
+            return Err(Error::invalid(format!(
+                "the durable mark {durable} is after the end {} of the log {}",
+                self.end,
+                self.progress.file().path().display()
+            )));
+        }
+        self.seal_durable(durable)
+    }
+
+    fn seal_durable(&mut self, durable: u64) -> Result<Seal> {
         let running = self.running;
         let payload = running.encode();
-        self.write_record(self.sequence, RecordKind::End, &[&payload], payload.len())?;
+        let head = (self.sequence, RecordKind::End, durable);
+        self.write_record(head, &[&payload], payload.len())?;
         self.state = WriterState::Sealed;
         Ok(Seal { len: self.end, checksum: running.checksum })
+    }
+
+    /// Running checksum over all records, which an end record would have.
+    pub fn running_checksum(&self) -> u64 {
+        self.running.checksum
     }
 
     /// Whether records can be appended: the log is not sealed, and no append failed permanently.
@@ -320,11 +469,11 @@ impl LogWriter {
         }
     }
 
-    /// Writes a record. REQUIRES: the record fits, and `payload_bytes` is the sum of the parts.
+    /// Writes a record with this sequence number, kind and durable mark in bytes. REQUIRES: the
+    /// record fits, and `payload_bytes` is the sum of the parts.
     fn write_record(
         &mut self,
-        sequence: u64,
-        kind: RecordKind,
+        (sequence, kind, durable): (u64, RecordKind, u64),
         payload: &[&[u8]],
         payload_bytes: usize,
     ) -> Result<AppendPosition> {
@@ -340,7 +489,7 @@ impl LogWriter {
             checksum: 0,
             payload_bytes: payload_bytes as u32,
             sequence,
-            durable: self.progress.durable(),
+            durable,
             kind,
         };
         let bytes = header.record_bytes();

@@ -4,6 +4,7 @@
 mod suite {
     mod adversarial_bytes;
     mod append_and_read;
+    mod continued_logs;
     mod crash_points;
     mod damage;
     mod format_example;
