@@ -58,7 +58,7 @@ pub use crate::backup::copy_cancellation::CopyCancellation;
 pub use crate::backup::copy_rate_limit::{CopyOptions, CopyProgress};
 pub use crate::backup::restore::{RestoreReport, restore};
 #[doc(hidden)]
-pub use crate::event_log::chunk_bytes::ChunkBytes;
+pub use crate::event_log::chunk_bytes::{ChunkBytes, ChunkEndRecord};
 pub use crate::event_log::log_bytes::LogBytes;
 pub use crate::index::stream_existence::{ExistenceSize, ExistenceStats};
 pub use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};

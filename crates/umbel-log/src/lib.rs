@@ -26,5 +26,5 @@ pub use format::{
 };
 pub use log_progress::LogProgress;
 pub use reader::{ExpectedEnd, LogReader, ReadOutcome, Record};
-pub use record_salvage::{is_header, record_at, seal_at, stated_bytes};
+pub use record_salvage::{is_header, record_at, seal_at, stated_bytes, stated_mark};
 pub use writer::{AppendPosition, LogOptions, LogWriter, write_recycled_header};

@@ -56,6 +56,13 @@ pub fn stated_bytes(bytes: &[u8]) -> Option<u64> {
     Some(record_bytes(u64::from(u32_at(head, 8))))
 }
 
+/// Returns the durable mark of the record at the start of `bytes` according to its header, in units
+/// of 8 bytes. The header is not verified. `None` if `bytes` is shorter than a header.
+pub fn stated_mark(bytes: &[u8]) -> Option<u32> {
+    let head = bytes.get(..RECORD_HEADER_BYTES)?;
+    Some(u32_at(head, 24))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

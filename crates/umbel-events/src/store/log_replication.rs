@@ -18,7 +18,7 @@ use crate::visibility::index_gate::ReplicatedGate;
 
 /// The event log's side of a replicated log. Returned by
 /// [`Store::open_replicated`](crate::Store::open_replicated). It does not keep the store open.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct LogReplication {
     shared: Arc<StoreInner>,
 }
@@ -41,6 +41,35 @@ impl LogReplication {
         self.shared.check_process()?;
         let gate = self.shared.visible.gate.as_replicated();
         gate.ok_or_else(|| Error::invalid("internal: the event store is not replicated"))
+    }
+
+    /// Returns an error where [`LogReplication::promote`] would refuse each epoch: a candidate must
+    /// not depose a leader then.
+    ///
+    /// # Errors
+    /// `NotLeader` if the store led before or was closed; `Invalid` if the log has records beyond
+    /// the slots.
+    pub fn check_promotion(&self) -> Result<()> {
+        let in_slots = self.gate()?.in_slots().offset;
+        if self.has_ended() {
+            return Err(Error::NotLeader);
+        }
+        match self.shared.log.last_position() {
+            Some(last) if last >= in_slots => {
+                Err(Error::invalid("the event log has records that no acknowledged slot has"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the store was closed, or its leadership ended. Nothing more is acknowledged.
+    pub fn has_ended(&self) -> bool {
+        self.shared.check_process().is_err() || self.shared.visible.gate.has_ended()
+    }
+
+    /// Reason why the store accepts no more writes; `None` while it does.
+    pub fn fatal_error(&self) -> Option<String> {
+        self.shared.fatal_error.get().cloned()
     }
 
     /// The store leads from this epoch on: the slot that begins the epoch exists.
@@ -74,8 +103,25 @@ impl LogReplication {
         Ok(self.gate()?.unslotted())
     }
 
-    /// Waits until the log has something for the next slot or the store leads no more, at most for
-    /// `timeout`. Returns the part of the log that the next slots are to have.
+    /// Number of bytes of the log that the next slots are to have. The distance of the positions is
+    /// larger where chunks were not filled.
+    ///
+    /// # Errors
+    /// An error in a forked child.
+    pub fn unslotted_bytes(&self) -> Result<u64> {
+        let Range { start, end } = self.unslotted()?;
+        Ok(self.shared.log.bytes_between(start, end))
+    }
+
+    /// Ends the present wait of [`LogReplication::wait_unslotted`], or else the next one.
+    pub fn interrupt_wait(&self) {
+        if let Ok(gate) = self.gate() {
+            gate.interrupt_wait();
+        }
+    }
+
+    /// Waits until the log has something for the next slot, the store leads no more or
+    /// [`LogReplication::interrupt_wait`] was called, at most for `timeout`. Returns the part of the log that the next slots are to have.
     ///
     /// # Errors
     /// An error in a forked child.

@@ -49,6 +49,8 @@ struct GateState {
     gate: CommitGate<Infallible>,
     /// Ends of the records that no acknowledged slot has, in order.
     record_ends: VecDeque<u64>,
+    /// Whether the next or the present wait for records ends at once.
+    is_interrupted: bool,
 }
 
 /// Permission to commit a part of the log to the index, and to make this part visible. Only a gate
@@ -71,7 +73,8 @@ impl CommitPermit {
 impl IndexGate {
     /// The gate of a store that opens with the bytes of the slots up to `in_slots`, as a follower.
     pub fn replicated(in_slots: LogPoint) -> IndexGate {
-        let state = GateState { gate: CommitGate::new(in_slots), record_ends: VecDeque::new() };
+        let (gate, record_ends) = (CommitGate::new(in_slots), VecDeque::new());
+        let state = GateState { gate, record_ends, is_interrupted: false };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         IndexGate::Replicated(Box::new(ReplicatedGate { state, changed }))
     }
@@ -273,13 +276,22 @@ impl ReplicatedGate {
         self.lock().gate.unslotted()
     }
 
-    /// Waits until the log has something for the next slot or the gate has ended, at most for
-    /// `timeout`. Returns the part of the log that the next slots are to have.
+    /// Waits until the log has something for the next slot, the gate has ended or
+    /// [`ReplicatedGate::interrupt_wait`] was called, at most for `timeout`. Returns the part of the
+    /// log that the next slots are to have.
     pub fn wait_unslotted(&self, timeout: Duration) -> Range<u64> {
         let waited = self.changed.wait_timeout_while(self.lock(), timeout, |state| {
-            state.gate.unslotted().is_empty() && state.check_not_ended().is_ok()
+            let is_idle = state.gate.unslotted().is_empty() && !state.is_interrupted;
+            is_idle && state.check_not_ended().is_ok()
         });
-        waited.ignore_poison().0.gate.unslotted()
+        let mut state = waited.ignore_poison().0;
+        state.is_interrupted = false;
+        state.gate.unslotted()
+    }
+
+    /// Ends the present wait of [`ReplicatedGate::wait_unslotted`], or else the next one.
+    pub fn interrupt_wait(&self) {
+        self.change(|state| state.is_interrupted = true);
     }
 
     /// Part of the log for one slot: whole records with at most `bytes_max` bytes, or one longer
@@ -388,6 +400,16 @@ mod tests {
         replicated.slot_created(FIRST).expect("a slot without records");
         replicated.slot_created(LogPoint { offset: 280, ..FIRST }).expect("both records");
         assert_eq!(next(u64::MAX), None);
+    }
+
+    #[test]
+    fn interrupt_ends_one_wait() {
+        let gate = leader();
+        let replicated = gate.as_replicated().expect("replicated");
+        replicated.slot_created(LogPoint { offset: 200, ..FIRST }).expect("all records");
+        replicated.interrupt_wait();
+        assert_eq!(replicated.wait_unslotted(Duration::MAX), 200..200);
+        assert_eq!(replicated.wait_unslotted(Duration::ZERO), 200..200);
     }
 
     #[test]

@@ -405,7 +405,7 @@ fn slots_have_the_bytes_of_the_chunks() {
     let sim = Sim::new(1);
     let (store, log) = leader(&sim, 0);
     let mut ends = std::collections::BTreeMap::new();
-    let mut numbers = 0;
+    let (mut numbers, mut ended_chunks) = (0, 0);
     for round in 0..30 {
         for _ in 0..=round % 3 {
             numbers += 1;
@@ -425,6 +425,14 @@ fn slots_have_the_bytes_of_the_chunks() {
                 let mut bytes = vec![0; part.bytes.len()];
                 file.read_exact_at(&mut bytes, part.from).expect("durable");
                 assert!(bytes == part.bytes, "those of the file");
+                if let Some(ended) = part.ended {
+                    assert_eq!(ended.end, *end, "after the last record");
+                    let mut record = [0; 48];
+                    file.read_exact_at(&mut record, ended.end).expect("an end record");
+                    assert_eq!(record[24..28], ended.mark.to_le_bytes());
+                    assert_eq!(record[40..48], ended.running.to_le_bytes());
+                    ended_chunks += 1;
+                }
             }
             log.slot_created(slot.to).expect("a slot of this log");
         }
@@ -433,6 +441,7 @@ fn slots_have_the_bytes_of_the_chunks() {
         store.flush().expect("flushed");
     }
     assert!(ends.len() > 3, "{ends:?}");
+    assert_eq!(ended_chunks + 1, ends.len(), "each chunk but the last one ends once");
 }
 
 #[test]
