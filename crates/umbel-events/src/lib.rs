@@ -60,6 +60,8 @@ pub use crate::backup::restore::{RestoreReport, restore};
 #[doc(hidden)]
 pub use crate::event_log::chunk_bytes::{ChunkBytes, ChunkEndRecord};
 pub use crate::event_log::log_bytes::LogBytes;
+#[doc(hidden)]
+pub use crate::event_log::replica_file::{EVENT_LOG_KIND, ReplicatedLog};
 pub use crate::index::stream_existence::{ExistenceSize, ExistenceStats};
 pub use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
 pub use crate::object_backup::object_restore::{
@@ -89,6 +91,8 @@ pub use crate::read::stream_reader::{StreamItem, StreamReader};
 pub use crate::read::view_reader::{ViewEvent, ViewItem, ViewReader, ViewState};
 #[doc(hidden)]
 pub use crate::store::log_replication::{LogReplication, SlotRecords};
+#[doc(hidden)]
+pub use crate::store::slot_applier::SlotApplier;
 pub use crate::store::store_stats::Stats;
 pub use crate::types::crash_recovery::CrashRecovery;
 pub use crate::types::error::{Error, Result};
@@ -126,6 +130,13 @@ pub use verify::VerifyReport;
 #[doc(hidden)]
 pub fn fuzz_chunk_manifest(body: &[u8]) {
     event_log::chunk_manifest::fuzz(body);
+}
+
+/// Decodes the record of a replica's last applied slot and, where it is well formed, encodes it
+/// again. For fuzzing only.
+#[doc(hidden)]
+pub fn fuzz_replica(body: &[u8]) {
+    event_log::replica_file::fuzz(body);
 }
 
 /// Decodes the manifest of a backup and, where it is well formed, encodes it again. For fuzzing

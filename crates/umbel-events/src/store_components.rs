@@ -8,6 +8,7 @@ use umbel_base::fail_point;
 use umbel_env::{Env, OpenMark, OpenState, Pin};
 
 use crate::event_log::EventLog;
+use crate::event_log::replica_file::ReplicaRecord;
 use crate::index::Index;
 use crate::index::stream_existence::StreamExistence;
 use crate::index::stream_head::StreamHead;
@@ -40,6 +41,8 @@ pub struct StoreComponents {
     pub existence: StreamExistence,
     /// Position up to which readers see events.
     pub visible: VisiblePosition,
+    /// The last applied slot of a replica, which records it; `None` for other stores.
+    pub replica: Option<Arc<ReplicaRecord>>,
     /// Signal to the background thread.
     pub background: BackgroundSignal,
     /// Reason why the store accepts no more writes; `None` while it does.

@@ -49,6 +49,7 @@ mod suite {
     pub mod repair_stale_files;
     pub mod repair_swapped_files;
     pub mod repair_unexpected_files;
+    mod replica_followers;
     mod replicated_stores;
     pub mod restores;
     pub mod scavenge;

@@ -166,6 +166,35 @@ impl<'a> AppendedChange<'a> {
     }
 }
 
+/// Adds the changes of an event that another node appended to `changes`. The stream has this head
+/// before the event. Returns the stream's new head.
+pub fn follow_event(
+    changes: &mut IndexChanges,
+    head: Option<StreamHead>,
+    frame: &Frame<'_>,
+    hash: u64,
+) -> StreamHead {
+    let FrameMeta { position, revision, .. } = frame.meta;
+    let retention = retention_in(frame);
+    let mut change = AppendedChange::new(changes, (frame.stream, hash), head, retention);
+    let head = change.add(revision, position, &frame.event);
+    change.finish();
+    head
+}
+
+/// Retention rules in an event of a metadata stream.
+fn retention_in(frame: &Frame<'_>) -> Option<RetentionRules> {
+    let subject = stream_names::metadata_subject(frame.stream)?;
+    Some(RetentionRules::parse(subject, frame.event.data).unwrap_or_default())
+}
+
+/// The stream that this event of its metadata stream deletes.
+pub fn deleted_stream<'a>(frame: &Frame<'a>) -> Option<&'a str> {
+    let subject = stream_names::metadata_subject(frame.stream)?;
+    let rules = RetentionRules::parse(subject, frame.event.data).ok()?;
+    rules.is_deleted().then_some(subject)
+}
+
 /// Adds the changes of an event that is read again from the log to `changes`. `hash` is the hash of
 /// the name of the event's stream. The index may already hold the event and later events of the
 /// stream. Returns the stream's new head.
@@ -188,8 +217,7 @@ pub fn replay_event(
         growing.finish(head, is_new);
         return head;
     }
-    let retention = stream_names::metadata_subject(frame.stream)
-        .map(|subject| RetentionRules::parse(subject, frame.event.data).unwrap_or_default());
+    let retention = retention_in(frame);
     let settings = head.and_then(|head| head.retention);
     let mut change = AppendedChange::new(changes, (frame.stream, hash), head, retention);
     let mut head = change.add(revision, position, &frame.event);

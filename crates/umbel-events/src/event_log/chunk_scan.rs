@@ -2,13 +2,16 @@
 
 use std::path::Path;
 
-use umbel_env::{Access, Env};
-use umbel_log::{ExpectedEnd, LogKind, LogReader, ReadOutcome};
+use umbel_env::{Access, Env, File};
+use umbel_log::{END_RECORD_BYTES, ExpectedEnd, LogKind, LogReader, ReadOutcome, Seal};
 
-use crate::event_log::chunk_manifest::{ChunkEntry, chunk_path};
+use crate::event_log::chunk_manifest::{ChunkEnd, ChunkEntry, chunk_path};
 use crate::event_log::event_format::{FrameHeader, RECORD_GAP_BYTES};
 use crate::limits::FILE_BYTES_MAX;
 use crate::types::error::Result;
+
+/// Bytes of a chunk's end that are read at a time.
+const TORN_BLOCK_BYTES: usize = 1 << 16;
 
 /// Result of a chunk's scan.
 #[derive(Debug)]
@@ -19,6 +22,32 @@ pub struct ChunkScan {
     pub last_event: u64,
     /// Whether complete records follow the end of a chunk without an end record.
     pub has_records_after_end: bool,
+}
+
+impl ChunkScan {
+    /// End of the chunk after its last valid record.
+    pub fn end(&self) -> ChunkEnd {
+        let ReadOutcome { end, sealed, checksum, .. } = self.outcome;
+        let seal = sealed.then_some(Seal { len: end, checksum });
+        let end = seal.map_or(end, |seal| seal.len - END_RECORD_BYTES);
+        ChunkEnd { end, last_event: self.last_event, seal }
+    }
+}
+
+/// Bytes from `end` to the last byte that is not zero. Zeros are space that no record used.
+pub fn torn_bytes(file: &dyn File, end: u64) -> Result<u64> {
+    let mut buffer = vec![0; TORN_BLOCK_BYTES];
+    let mut stop = file.len()?;
+    while stop > end {
+        let start = stop.saturating_sub(TORN_BLOCK_BYTES as u64).max(end);
+        let block = &mut buffer[..(stop - start) as usize];
+        file.read_exact_at(block, start)?;
+        if let Some(last) = block.iter().rposition(|byte| *byte != 0) {
+            return Ok(start + last as u64 + 1 - end);
+        }
+        stop = start;
+    }
+    Ok(0)
 }
 
 /// Reads the records of a chunk.

@@ -9,7 +9,7 @@ use crate::event_log::chunk::Chunk;
 use crate::event_log::chunk_manifest::ChunkEnd;
 use crate::event_log::event_format::{FrameLocation, RECORD_GAP_BYTES};
 
-use super::EventLog;
+use super::{ChunkBeginning, EventLog};
 
 /// Fraction of a chunk, and maximum in bytes, that is reserved for events that hide other events.
 const DELETE_RESERVE: (u64, u64) = (64, 64 << 10);
@@ -42,7 +42,62 @@ pub struct AppendStart {
     pub last_event: u64,
 }
 
+impl ActiveChunk {
+    fn new(chunk: Arc<Chunk>, writer: LogWriter, last_event: u64) -> ActiveChunk {
+        ActiveChunk { chunk, writer, last_event, has_requested_next: false, seal: None }
+    }
+}
+
 impl ChunkWriter {
+    /// The writer of a replica, which continues this chunk after its event at the offset
+    /// `last_event`; 0 without events.
+    pub fn resume((chunk, writer): (Arc<Chunk>, LogWriter), last_event: u64) -> ChunkWriter {
+        ChunkWriter { active: Some(ActiveChunk::new(chunk, writer, last_event)) }
+    }
+
+    /// Begins a chunk of a replica. REQUIRES: the current chunk has ended.
+    ///
+    /// # Errors
+    /// Those of [`EventLog::begin_chunk`].
+    pub fn begin_chunk(&mut self, log: &EventLog, begins: &ChunkBeginning) -> Result<()> {
+        if let Some(active) = &self.active {
+            let id = active.chunk.id;
+            return Err(Error::invalid(format!("chunk {id} has not ended")));
+        }
+        let (chunk, writer) = log.begin_chunk(begins)?;
+        self.active = Some(ActiveChunk::new(chunk, writer, 0));
+        Ok(())
+    }
+
+    /// Running checksum over the records of the current chunk, and their end.
+    pub fn running_checksum(&self) -> Option<(u64, u64)> {
+        let active = self.active.as_ref()?;
+        Some((active.writer.running_checksum(), active.writer.end()))
+    }
+
+    /// Appends records that another node made for this place, with all frames up to the offset
+    /// `last_event`. Returns the position after the records.
+    ///
+    /// # Errors
+    /// `Invalid`, with nothing written, if the records do not continue the chunk.
+    pub fn append_encoded(&mut self, records: &[u8], last_event: u64) -> Result<u64> {
+        let Some(active) = &mut self.active else {
+            return Err(Error::invalid("internal: no active chunk to append to"));
+        };
+        let appended = active.writer.append_encoded(records)?;
+        active.last_event = last_event;
+        active.chunk.set_end(appended.end, last_event);
+        Ok(active.chunk.start + appended.end)
+    }
+
+    /// Ends the current chunk of a replica with the durable mark of the node that ended it first.
+    ///
+    /// # Errors
+    /// Those of [`ChunkWriter::end_chunk`].
+    pub fn end_chunk_with_mark(&mut self, log: &EventLog, mark: u32) -> Result<()> {
+        self.end_chunk_as(log, Some(mark))
+    }
+
     /// Number of bytes at the end of the current chunk that are reserved for events that hide other
     /// events. Once such events are appended, a scavenge can free space on a full disk.
     pub fn reserve_bytes(&self) -> usize {
@@ -88,13 +143,7 @@ impl ChunkWriter {
             log.return_next(chunk, writer);
             return Err(error);
         }
-        self.active = Some(ActiveChunk {
-            chunk,
-            writer,
-            last_event: 0,
-            has_requested_next: false,
-            seal: None,
-        });
+        self.active = Some(ActiveChunk::new(chunk, writer, 0));
         Ok(())
     }
 
@@ -104,7 +153,12 @@ impl ChunkWriter {
     /// A failed write, which is fatal; only [`Error::DiskFull`] is not, and the call can be
     /// retried.
     pub fn end_chunk(&mut self, log: &EventLog) -> Result<()> {
-        self.try_end_chunk().inspect_err(|error| {
+        self.end_chunk_as(log, None)
+    }
+
+    /// Ends the current chunk, with this durable mark or with its own one.
+    fn end_chunk_as(&mut self, log: &EventLog, mark: Option<u32>) -> Result<()> {
+        self.try_end_chunk(mark).inspect_err(|error| {
             let is_open = |active: &ActiveChunk| active.seal.is_some() || active.writer.is_open();
             if !log.is_retryable(error) || !self.active.as_ref().is_none_or(is_open) {
                 log.record_fatal_error(error);
@@ -112,13 +166,17 @@ impl ChunkWriter {
         })
     }
 
-    fn try_end_chunk(&mut self) -> Result<()> {
+    fn try_end_chunk(&mut self, mark: Option<u32>) -> Result<()> {
         let Some(active) = &mut self.active else { return Ok(()) };
         let (end, sealed) = match active.seal {
             Some(sealed) => sealed,
             None => {
                 let end = active.writer.end();
-                *active.seal.insert((end, active.writer.seal()?))
+                let seal = match mark {
+                    Some(mark) => active.writer.seal_with_mark(mark)?,
+                    None => active.writer.seal()?,
+                };
+                *active.seal.insert((end, seal))
             }
         };
         active.writer.progress().write_pending()?;

@@ -6,6 +6,10 @@
 //! INVARIANT: `created` never decreases within an epoch, and is never below the epoch's start. So
 //! [`ClockEpochs::ordered_time`] never decreases in the whole log.
 
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{Decoder, varint};
 
 /// A clock epoch after the first one.
@@ -107,6 +111,55 @@ impl ClockEpochs {
     }
 }
 
+/// The clock epochs of an open event log. Only a replica begins epochs while it is open.
+#[derive(Debug)]
+pub struct OpenEpochs {
+    /// Whether there are epochs after the first one. Few logs have any, and readers take no lock.
+    has_later: AtomicBool,
+    epochs: RwLock<ClockEpochs>,
+}
+
+impl OpenEpochs {
+    /// The epochs at the open.
+    pub fn new(epochs: ClockEpochs) -> OpenEpochs {
+        OpenEpochs {
+            has_later: AtomicBool::new(epochs.last().is_some()),
+            epochs: RwLock::new(epochs),
+        }
+    }
+
+    /// Replaces the epochs by those of the new manifest.
+    pub fn set(&self, epochs: ClockEpochs) {
+        let has_later = epochs.last().is_some();
+        *self.epochs.write().ignore_poison() = epochs;
+        self.has_later.store(has_later, Ordering::Release);
+    }
+
+    /// Number of the current epoch; the first one is 1.
+    pub fn number(&self) -> u64 {
+        self.epochs.read().ignore_poison().number()
+    }
+
+    /// The current epoch; `None` for the first one, which has no start.
+    pub fn last(&self) -> Option<ClockEpoch> {
+        self.epochs.read().ignore_poison().last()
+    }
+
+    /// Returns what [`ClockEpochs::ordered_time`] returns.
+    #[inline]
+    pub fn ordered_time(&self, position: u64, created: u64) -> u64 {
+        match self.has_later.load(Ordering::Acquire) {
+            true => self.epochs.read().ignore_poison().ordered_time(position, created),
+            false => created,
+        }
+    }
+
+    /// Returns what [`ClockEpochs::next_created_min`] returns.
+    pub fn next_created_min(&self, last: (u64, u64)) -> u64 {
+        self.epochs.read().ignore_poison().next_created_min(last)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +185,11 @@ mod tests {
         assert_eq!(epochs.created_min(150, (20, 90)), 50);
         assert_eq!(epochs.number(), 4);
         assert_eq!(ClockEpochs::default().ordered_time(10, 5), 5);
+        let open = OpenEpochs::new(ClockEpochs::default());
+        assert_eq!((open.ordered_time(20, 90), open.number(), open.last()), (90, 1, None));
+        open.set(epochs.clone());
+        assert_eq!((open.ordered_time(20, 90), open.number()), (20, 4));
+        assert_eq!((open.last(), open.next_created_min((220, 80))), (epochs.last(), 70));
     }
 
     #[test]

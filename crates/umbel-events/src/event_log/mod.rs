@@ -4,7 +4,8 @@
 //! INVARIANT: a position is never used twice. Unless a chunk was scavenged, the position of an
 //! event is the chunk's start plus the event's offset in the chunk's file. The file of a scavenged
 //! chunk has a map from positions to offsets. The next chunk's positions begin after the capacity
-//! of the chunk before it. No chunk is written again once the process that wrote it has ended.
+//! of the chunk before it. No chunk is written again once the process that wrote it has ended. In a
+//! replica, the slots decide the contents of each position instead, and a chunk goes on.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,7 @@ use crate::event_log::chunk::{Chunk, ChunkList};
 use crate::event_log::chunk_manifest::{
     ChunkEnd, ChunkEntry, ChunkManifest, chunk_directory, chunk_path,
 };
-use crate::event_log::clock_epochs::ClockEpochs;
+use crate::event_log::clock_epochs::OpenEpochs;
 use crate::event_log::event_format::FrameMeta;
 use crate::limits::RESTORE_GAP_BYTES;
 use crate::primitives::store_clock::StoreClock;
@@ -31,6 +32,7 @@ mod chunk_swap;
 mod chunk_writer;
 mod log_cursor;
 mod log_lineage;
+mod replica_chunks;
 
 pub mod chunk;
 pub mod chunk_bytes;
@@ -41,12 +43,14 @@ pub mod durable_chunks;
 pub mod event_format;
 pub mod log_bytes;
 pub mod read_buffer;
+pub mod replica_file;
 pub mod scavenged_chunk;
 
 pub use chunk_writer::{AppendStart, ChunkWriter};
 #[cfg(test)]
 pub use log_cursor::FRAMES_READ;
 pub use log_cursor::LogCursor;
+pub use replica_chunks::ChunkBeginning;
 
 /// Capacity of the first chunk; each later chunk has twice the capacity of the one before it, up to
 /// the configured maximum.
@@ -72,8 +76,8 @@ pub struct EventLog {
     defers_writes: bool,
     /// The chunks as readers see them.
     pub chunks: ChunkList,
-    /// Clock epochs, which only an open begins.
-    pub epochs: ClockEpochs,
+    /// Clock epochs. Only an open begins one, and a replica that applies a slot.
+    pub epochs: OpenEpochs,
     /// The store's clock, whose time each manifest records; unset while the store is being opened.
     pub clock: OnceLock<Arc<StoreClock>>,
     /// The manifest as it was last written.
@@ -167,7 +171,7 @@ impl EventLog {
             defers_writes: holds,
             chunks,
             durable: AtomicU64::new(manifest.next_start),
-            epochs: manifest.epochs.clone(),
+            epochs: OpenEpochs::new(manifest.epochs.clone()),
             clock: OnceLock::new(),
             manifest: Mutex::new(manifest),
             unsynced: Mutex::default(),

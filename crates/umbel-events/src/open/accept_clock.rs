@@ -7,6 +7,7 @@ use std::time::Duration;
 use umbel_env::{Env, PinnedFiles, check_path};
 
 use crate::event_log::chunk_manifest::ChunkManifest;
+use crate::event_log::replica_file::check_not_replica;
 use crate::open::clock_confirmation::{ClockReport, confirm_clock};
 use crate::open::{self, LOCK_FILE, repair_marker};
 use crate::types::error::Result;
@@ -32,6 +33,7 @@ pub fn accept_clock(env: &Env, folder: &Path, lock_wait: Duration) -> Result<Clo
     let pinned = PinnedFiles::new(Arc::clone(&env.files), Some(lock));
     open::check_openable_locked(&env, folder, &options)?;
     repair_marker::check_no_repair(&env, folder)?;
+    check_not_replica(&env, folder)?;
     open::list_own_files(&env, folder)?;
     let mut manifest = ChunkManifest::read_for_writer(&env, folder, root)?;
     open::recover_chunks(&env, folder, &mut manifest, &pinned)?;

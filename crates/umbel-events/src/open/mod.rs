@@ -7,24 +7,25 @@ use std::sync::{Arc, Mutex, OnceLock};
 use umbel::{Durability, FlushPrecondition, Options};
 use umbel_base::damage_count::DamageCount;
 use umbel_base::fail_point;
+use umbel_base::ignore_poison::IgnorePoison;
 use umbel_env::{
-    Access, AtomicFile, Env, File, JobThread, OpenMark, OwnershipCheckedFiles, PinnedFiles,
-    check_path,
+    Access, AtomicFile, Env, JobThread, OpenMark, OwnershipCheckedFiles, PinnedFiles, check_path,
 };
 use umbel_filter::HashSecret;
-use umbel_log::{ExpectedEnd, HEADER_BYTES, Seal};
+use umbel_log::{ExpectedEnd, HEADER_BYTES};
+use umbel_slots::LogPoint;
 
 use crate::append::ack_callbacks::AckCallbacks;
 use crate::append::append_plan;
 use crate::append::appender::Appender;
 use crate::append::index_commit::IndexCommit;
 use crate::append::recent_event_ids::RecentEventIds;
-use crate::event_log::EventLog;
 use crate::event_log::chunk_manifest::{
     ChunkEnd, ChunkEntry, ChunkManifest, chunk_directory, chunk_path, open_error,
 };
-use crate::event_log::chunk_scan::{ChunkScan, scan_chunk};
-use crate::event_log::event_format::Frame;
+use crate::event_log::chunk_scan::{ChunkScan, scan_chunk, torn_bytes};
+use crate::event_log::replica_file::{ReplicaRecord, ReplicatedLog, check_not_replica};
+use crate::event_log::{ChunkWriter, EventLog};
 use crate::index::Index;
 use crate::index::index_batch::IndexBatch;
 use crate::index::index_changes::IndexChanges;
@@ -32,6 +33,7 @@ use crate::index::index_marker::IndexMarker;
 use crate::index::stream_existence::StreamExistence;
 use crate::index::stream_head::StreamHead;
 use crate::open::folder_kind::check_folder_kind;
+use crate::open::replica_recovery::{OpenChunk, RecoveredReplica};
 use crate::primitives::background_signal::BackgroundSignal;
 use crate::primitives::exclusive_task::ExclusiveTask;
 use crate::primitives::store_clock::{ClockEvidence, StoreClock};
@@ -43,8 +45,6 @@ use crate::types::crash_recovery::CrashRecovery;
 use crate::types::error::{Error, Result};
 use crate::types::nested_store_check::check_not_nested;
 use crate::types::store_options::StoreOptions;
-use crate::types::stream_metadata::RetentionRules;
-use crate::types::stream_names;
 use crate::visibility::index_gate::IndexGate;
 use crate::visibility::visible_position::VisiblePosition;
 
@@ -54,18 +54,44 @@ pub mod clock_confirmation;
 pub mod folder_kind;
 pub mod open_read_only;
 pub mod repair_marker;
+pub mod replica_recovery;
 
 /// Name of the lock file, in which readers pin versions.
 pub const LOCK_FILE: &str = "LOCK";
 /// Suffix of the file names of chunks that are not part of the log but contain events.
 const LEFT_OUT: &str = "chunk.left-out";
-/// Bytes of a torn chunk's end that are read at a time.
-const TORN_BLOCK_BYTES: usize = 1 << 16;
 /// Number of events that the catch-up indexes at a time.
 const CATCH_UP_EVENTS: usize = 4096;
 
-/// Opens the store in a folder. `gate` decides how much of its log exists.
-pub fn open(folder: &Path, options: StoreOptions, gate: IndexGate) -> Result<Arc<StoreInner>> {
+/// Authority over the contents of a store's event log.
+#[derive(Debug, Clone, Copy)]
+pub enum LogAuthority {
+    /// The store itself: its log has what was appended.
+    Appends,
+    /// Slots, which have the log up to this point, as the caller knows.
+    Slots(LogPoint),
+    /// The slots of this replicated log. The directory records the last applied one.
+    RecordedSlots(ReplicatedLog),
+}
+
+/// Recovered event log of a store.
+struct RecoveredLog {
+    /// Decides how much of the log exists.
+    gate: IndexGate,
+    /// Work on chunks after a crash.
+    work: Option<CrashRecovery>,
+    /// The last applied slot of a replica.
+    replica: Option<Arc<ReplicaRecord>>,
+    /// The chunk of a replica that goes on.
+    open_chunk: Option<OpenChunk>,
+}
+
+/// Opens the store in a folder. `authority` decides how much of its log exists.
+pub fn open(
+    folder: &Path,
+    options: StoreOptions,
+    authority: LogAuthority,
+) -> Result<Arc<StoreInner>> {
     check_path("the event store", folder)?;
     options.validate()?;
     let outside = &options.env;
@@ -82,37 +108,96 @@ pub fn open(folder: &Path, options: StoreOptions, gate: IndexGate) -> Result<Arc
     list_own_files(&env, folder)?;
     let mut manifest = match exists {
         true => ChunkManifest::read_for_writer(&env, folder, root)?,
-        false => create(&env, folder, root)?,
+        false => create(&env, folder, root, authority)?,
     };
     let start = env.clock.now();
-    let chunks = recover_chunks(&env, folder, &mut manifest, &kept)?;
-    if manifest.instance == [0; 16] {
-        manifest.instance = env.entropy.id()?;
-        manifest.write(&env, folder)?;
-    }
-    check_files(&env, folder, &manifest)?;
+    let recovered = recover_log(&env, folder, &mut manifest, &kept, authority)?;
     if options.accept_clock {
         clock_confirmation::confirm_clock(&env, folder, &mut manifest)?;
     }
-    let (seed, mark, size) = (manifest.seed, manifest.clock, options.existence);
-    let syncs = options.durability == Durability::Synced;
-    let shape = (options.chunk_bytes, syncs);
+    let mark = manifest.clock;
+    let RecoveredLog { gate, work, replica, open_chunk } = recovered;
+    let shape = (options.chunk_bytes, options.durability == Durability::Synced);
     let log = Arc::new(EventLog::new(&env, folder.to_path_buf(), shape, manifest, kept));
+    let writer = match open_chunk {
+        Some(OpenChunk { entry, end, last_event }) => {
+            ChunkWriter::resume(log.resume_chunk(&entry, (end, last_event))?, last_event)
+        }
+        None => ChunkWriter::default(),
+    };
+    let parts = open_components(folder, &options, (env, log), (gate, replica))?;
+    let CatchUp { next_created: last_created, events, last } = catch_up(&parts)?;
+    let crash_recovery = work.map(|work| work.complete(events, start, &*parts.env.clock));
+    start_clock(&parts, ClockEvidence { last_created, mark }, options.accept_clock);
+    parts.log.clock.get_or_init(|| Arc::clone(parts.clock()));
+    index_cleanup::remove_orphan_files(&parts)?;
+    index_cleanup::finish_interrupted(&parts)?;
+    let seed = parts.log.manifest.lock().ignore_poison().seed;
+    let window = load_recent_ids(&parts, last, HashSecret::from_seed(seed))?;
+    let shared = build_inner(parts, window, last_created, crash_recovery);
+    if let Some(appender) = &mut *shared.appender.lock().ignore_poison() {
+        appender.chunk_writer = writer;
+    }
+    if options.background_threads > 0 {
+        background_thread::start(&shared)?;
+    }
+    Ok(shared)
+}
+
+/// Recovers the event log: its chunks, and how much of it exists.
+fn recover_log(
+    env: &Env,
+    folder: &Path,
+    manifest: &mut ChunkManifest,
+    kept: &PinnedFiles,
+    authority: LogAuthority,
+) -> Result<RecoveredLog> {
+    let gate = match authority {
+        LogAuthority::Appends => IndexGate::default(),
+        LogAuthority::Slots(in_slots) => IndexGate::replicated(in_slots),
+        LogAuthority::RecordedSlots(log) => {
+            let RecoveredReplica { record, in_slots, open_chunk } =
+                replica_recovery::recover_replica(env, folder, manifest, &log)?;
+            check_files(env, folder, manifest)?;
+            let (gate, replica) = (IndexGate::replicated(in_slots), Some(Arc::new(record)));
+            return Ok(RecoveredLog { gate, work: None, replica, open_chunk });
+        }
+    };
+    check_not_replica(env, folder)?;
+    let work = recover_chunks(env, folder, manifest, kept)?;
+    if manifest.instance == [0; 16] {
+        manifest.instance = env.entropy.id()?;
+        manifest.write(env, folder)?;
+    }
+    check_files(env, folder, manifest)?;
+    Ok(RecoveredLog { gate, work, replica: None, open_chunk: None })
+}
+
+/// Opens the index and the filter of stream names, which the log may be ahead of.
+fn open_components(
+    folder: &Path,
+    options: &StoreOptions,
+    (env, log): (Env, Arc<EventLog>),
+    (gate, replica): (IndexGate, Option<Arc<ReplicaRecord>>),
+) -> Result<StoreComponents> {
+    let seed = log.manifest.lock().ignore_poison().seed;
     let failed = Arc::clone(&log.fatal_error);
-    let index_options = index_options(&options, &env, &log, &failed);
-    let existence = StreamExistence::open(&env, &folder.join("existence"), (size, seed), &log)?;
+    let index_options = index_options(options, &env, (&log, replica.as_ref()), &failed);
+    let size = (options.existence, seed);
+    let existence = StreamExistence::open(&env, &folder.join("existence"), size, &log)?;
     let index = Index::open(&folder.join("index"), index_options, false, seed);
     // The remains of an index that failed to open may hold the log for a moment.
     let index = index.inspect_err(|_| log.pinned_files.release_lock())?;
-    let parts = StoreComponents {
+    Ok(StoreComponents {
         folder: folder.to_path_buf(),
         read_only: false,
-        sync_before_ack: syncs,
+        sync_before_ack: options.durability == Durability::Synced,
         log_quota_bytes: options.log_quota_bytes,
         log,
         index,
         existence,
         visible: VisiblePosition::new(gate),
+        replica,
         background: BackgroundSignal::default(),
         damage: DamageCount::default(),
         fatal_error: failed,
@@ -121,19 +206,7 @@ pub fn open(folder: &Path, options: StoreOptions, gate: IndexGate) -> Result<Arc
         pin: Mutex::default(),
         env,
         outer_env: options.env.clone(),
-    };
-    let CatchUp { next_created: last_created, events, last } = catch_up(&parts)?;
-    let crash_recovery = chunks.map(|work| work.complete(events, start, &*parts.env.clock));
-    start_clock(&parts, ClockEvidence { last_created, mark }, options.accept_clock);
-    parts.log.clock.get_or_init(|| Arc::clone(parts.clock()));
-    index_cleanup::remove_orphan_files(&parts)?;
-    index_cleanup::finish_interrupted(&parts)?;
-    let window = load_recent_ids(&parts, last, HashSecret::from_seed(seed))?;
-    let shared = build_inner(parts, window, last_created, crash_recovery);
-    if options.background_threads > 0 {
-        background_thread::start(&shared)?;
-    }
-    Ok(shared)
+    })
 }
 
 /// Returns the environment of the store's open directory, in which this process changes only its
@@ -276,8 +349,17 @@ fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     Ok(())
 }
 
-fn create(env: &Env, folder: &Path, root: Arc<AtomicFile>) -> Result<ChunkManifest> {
-    let mut manifest = ChunkManifest { root: Some(root), ..ChunkManifest::create(env)? };
+fn create(
+    env: &Env,
+    folder: &Path,
+    root: Arc<AtomicFile>,
+    authority: LogAuthority,
+) -> Result<ChunkManifest> {
+    let created = match authority {
+        LogAuthority::RecordedSlots(log) => ChunkManifest::new(log.seed, env.entropy.id()?),
+        LogAuthority::Appends | LogAuthority::Slots(_) => ChunkManifest::create(env)?,
+    };
+    let mut manifest = ChunkManifest { root: Some(root), ..created };
     manifest.write(env, folder)?;
     Ok(manifest)
 }
@@ -285,12 +367,16 @@ fn create(env: &Env, folder: &Path, root: Arc<AtomicFile>) -> Result<ChunkManife
 fn index_options(
     options: &StoreOptions,
     env: &Env,
-    log: &Arc<EventLog>,
+    (log, replica): (&Arc<EventLog>, Option<&Arc<ReplicaRecord>>),
     failed: &Arc<OnceLock<String>>,
 ) -> Options {
-    let (log, failed) = (Arc::clone(log), Arc::clone(failed));
-    // A table of the index may only contain events that are durable in the log.
-    let before_flush = Some(FlushPrecondition::new(move || sync_log(&log, &failed)));
+    let (log, failed, replica) = (Arc::clone(log), Arc::clone(failed), replica.cloned());
+    // A table of the index may only contain events that are durable in the log, and in slots that
+    // a replica has recorded.
+    let before_flush = Some(FlushPrecondition::new(move || {
+        sync_log(&log, &failed)?;
+        replica.as_ref().map_or(Ok(()), |replica| replica.write())
+    }));
     Options { before_flush, env: env.clone(), ..options.index_options() }
 }
 
@@ -341,22 +427,6 @@ pub fn recover_chunks(
     Ok(Some(recovery))
 }
 
-/// Bytes from `end` to the last byte that is not zero. Zeros are space that no record used.
-fn torn_bytes(file: &dyn File, end: u64) -> Result<u64> {
-    let mut buffer = vec![0; TORN_BLOCK_BYTES];
-    let mut stop = file.len()?;
-    while stop > end {
-        let start = stop.saturating_sub(TORN_BLOCK_BYTES as u64).max(end);
-        let block = &mut buffer[..(stop - start) as usize];
-        file.read_exact_at(block, start)?;
-        if let Some(last) = block.iter().rposition(|byte| *byte != 0) {
-            return Ok(start + last as u64 + 1 - end);
-        }
-        stop = start;
-    }
-    Ok(0)
-}
-
 /// Recovered end of a chunk that was in use.
 #[derive(Debug, Clone, Copy)]
 pub struct RecoveredEnd {
@@ -402,9 +472,9 @@ pub fn check_no_newer_chunk(env: &Env, folder: &Path, manifest: &ChunkManifest) 
 
 /// Returns the end of a chunk, given its contents and whether all chunks before it were complete.
 fn chunk_end(folder: &Path, entry: &ChunkEntry, scan: &ChunkScan, whole: bool) -> Result<ChunkEnd> {
-    fail_point!("events-accept-events-after-gap", |_| Ok(scanned_end(scan)));
+    fail_point!("events-accept-events-after-gap", |_| Ok(scan.end()));
     if whole {
-        return Ok(scanned_end(scan));
+        return Ok(scan.end());
     }
     let outcome = scan.outcome;
     if outcome.durable_max > HEADER_BYTES {
@@ -418,17 +488,6 @@ fn chunk_end(folder: &Path, entry: &ChunkEntry, scan: &ChunkScan, whole: bool) -
     }
     // After a gap nothing counts: these pages reached the disk before those of the previous chunk.
     Ok(ChunkEnd::EMPTY)
-}
-
-/// Returns the end of a chunk after its last valid record.
-fn scanned_end(&ChunkScan { outcome, last_event, .. }: &ChunkScan) -> ChunkEnd {
-    let checksum = outcome.checksum;
-    let seal = outcome.sealed.then_some(Seal { len: outcome.end, checksum });
-    let end = match seal {
-        Some(seal) => seal.len - umbel_log::END_RECORD_BYTES,
-        None => outcome.end,
-    };
-    ChunkEnd { end, last_event, seal }
 }
 
 /// Returns an error where a file is missing or shorter than the manifest says.
@@ -666,7 +725,8 @@ fn load_recent_ids(
         bytes += frame.bytes as u64;
         let place = (position, frame.bytes as u64);
         let ends_append = frame.meta.ends_append;
-        let deleted = deleted_stream(&frame).map(|stream| parts.existence.hash(stream));
+        let deleted =
+            append_plan::deleted_stream(&frame).map(|stream| parts.existence.hash(stream));
         let stream = parts.existence.hash(frame.stream);
         newest.push((stream, frame.event.id, place, ends_append, deleted));
         let back = frame.meta.back;
@@ -684,11 +744,4 @@ fn load_recent_ids(
         begins = ends_append;
     }
     Ok(window)
-}
-
-/// The stream that this event of its metadata stream deletes.
-fn deleted_stream<'a>(frame: &Frame<'a>) -> Option<&'a str> {
-    let subject = stream_names::metadata_subject(frame.stream)?;
-    let rules = RetentionRules::parse(subject, frame.event.data).ok()?;
-    rules.is_deleted().then_some(subject)
 }

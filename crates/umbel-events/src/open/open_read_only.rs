@@ -30,6 +30,7 @@ use umbel_filter::HashSecret;
 use crate::append::recent_event_ids::RecentEventIds;
 use crate::event_log::EventLog;
 use crate::event_log::chunk_manifest::{ChunkEntry, ChunkManifest, chunk_path};
+use crate::event_log::replica_file::check_not_replica;
 use crate::index::Index;
 use crate::index::stream_existence::StreamExistence;
 use crate::open;
@@ -121,6 +122,7 @@ fn open_once(folder: &Path, options: &StoreOptions) -> Result<Attempt> {
     open::check_openable(outside, folder, options, true)?;
     let env = outside.fork_guarded().open_directory(folder)?;
     repair_marker::check_no_repair(&env, folder)?;
+    check_not_replica(&env, folder)?;
     let lock = folder.join(open::LOCK_FILE);
     let pin = env.files.pin(&lock, 0)?;
     let before = ChunkManifest::read(&env, folder)?;
@@ -148,6 +150,7 @@ fn open_once(folder: &Path, options: &StoreOptions) -> Result<Attempt> {
         index,
         existence: StreamExistence::disabled(seed),
         visible: VisiblePosition::default(),
+        replica: None,
         background: BackgroundSignal::default(),
         damage: DamageCount::default(),
         open_mark: OpenMark::new(),

@@ -10,6 +10,7 @@ use umbel_env::{Env, check_path};
 
 use crate::backup::backup_manifest::{check_no_backup, restore_marker_path};
 use crate::event_log::chunk_manifest::ChunkManifest;
+use crate::event_log::replica_file::check_not_replica;
 use crate::types::error::{Error, Result};
 
 mod execute;
@@ -64,6 +65,7 @@ pub fn repair(env: &Env, folder: &Path, options: RepairOptions) -> Result<Repair
         Ok(_) => false,
     };
     let _lock = if is_unlocked { None } else { Some(locked?) };
+    check_not_replica(env, folder)?;
     let resumed = execute::resume(env, folder, options.dry_run)?;
     if let Some(ResumedRepair { folder, is_loss }) = resumed.as_ref().filter(|_| options.dry_run) {
         return Ok(RepairReport {

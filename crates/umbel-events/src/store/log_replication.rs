@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbel_slots::LogPoint;
+use umbel_slots::{LogPoint, Slot, SlotEntry};
 
 use crate::event_log::chunk_bytes::ChunkBytes;
 use crate::shared_store_state::StoreInner;
@@ -79,6 +79,11 @@ impl LogReplication {
     /// log has records beyond the slots.
     pub fn promote(&self, epoch: u64) -> Result<()> {
         let gate = self.gate()?;
+        if let Some(replica) = &self.shared.replica {
+            // Before the first append, so that a later open keeps what no slot has.
+            replica.change(|state| state.has_led = true);
+            replica.write()?;
+        }
         let in_slots = gate.in_slots().offset;
         let last = self.shared.log.last_position();
         // Any position after `in_slots` is refused.
@@ -152,14 +157,61 @@ impl LogReplication {
     ///
     /// # Errors
     /// `Invalid` if the slot is not of this log and epoch, ends within a record, or if the store
-    /// does not lead.
+    /// does not lead. Also in a replica, which records its slots by
+    /// [`LogReplication::slot_in_chain`].
     pub fn slot_created(&self, to: LogPoint) -> Result<()> {
-        self.gate()?.slot_created(to)?;
+        let gate = self.gate()?;
+        if self.shared.replica.is_some() {
+            return Err(Error::invalid("internal: a replica records the slots of its leader"));
+        }
+        gate.slot_created(to)?;
+        self.index_slot(to);
+        Ok(())
+    }
+
+    /// A slot of this leader is in the chain. Like [`LogReplication::slot_created`], for a replica,
+    /// whose leader reports each of its slots, from the one that begins its epoch on.
+    ///
+    /// # Errors
+    /// Those of [`LogReplication::slot_created`]. `Invalid` if the slot does not follow the one
+    /// before, or if the store is no replica.
+    pub fn slot_in_chain(&self, slot: &Slot) -> Result<()> {
+        let gate = self.gate()?;
+        let Some(replica) = &self.shared.replica else {
+            return Err(Error::invalid("internal: only a replica records the chain of slots"));
+        };
+        let mut state = replica.state();
+        state.advance(slot).map_err(|reason| {
+            Error::invalid(format!("slot {} does not follow: {reason}", slot.number))
+        })?;
+        let last = slot.entries.iter().rev().find_map(|entry| match entry {
+            SlotEntry::Bytes { log, from, bytes } => Some((log.id, from + bytes.len() as u64)),
+            _ => None,
+        });
+        let offset = match last {
+            Some((chunk, end)) => self.chunk_start(chunk)? + end,
+            None => gate.in_slots().offset,
+        };
+        let to = LogPoint { epoch: slot.epoch, offset };
+        gate.slot_created_with(to, || replica.change(|known| *known = state))?;
+        self.index_slot(to);
+        Ok(())
+    }
+
+    /// Position of the first byte of the chunk with this id.
+    fn chunk_start(&self, id: u64) -> Result<u64> {
+        let chunks = self.shared.log.chunks.all();
+        let chunk = chunks.iter().find(|chunk| chunk.id == id);
+        let start = chunk.map(|chunk| chunk.start);
+        start.ok_or_else(|| Error::invalid(format!("the event log has no chunk {id}")))
+    }
+
+    /// Indexes the records of a slot of this leader, up to this point.
+    fn index_slot(&self, to: LogPoint) {
         if let Err(error) = self.shared.apply_permitted() {
             let last = to.offset.saturating_sub(1);
             self.shared.callbacks.fail(&self.shared.components, last, &error);
         }
-        Ok(())
     }
 
     /// Ends the store of a leader that leads no more. All waits fail with

@@ -17,10 +17,10 @@ use crate::backup::copy_rate_limit::CopyOptions;
 use crate::backup::{self, BackupReport};
 use crate::event_filter::EventFilter;
 use crate::event_log::log_bytes::LogBytes;
+use crate::event_log::replica_file::ReplicatedLog;
 use crate::object_backup::object_backup_error::ObjectBackupResult;
 use crate::object_backup::{ObjectBackup, ObjectBackupOptions};
-use crate::open;
-use crate::open::open_read_only;
+use crate::open::{self, LogAuthority, open_read_only};
 use crate::primitives::store_clock::ClockState;
 use crate::primitives::wakeup::Wakeup;
 use crate::read::all_reader::AllReader;
@@ -33,6 +33,7 @@ use crate::scavenge::redaction::{self, Redaction, RedactionReport};
 use crate::scavenge::{self, Scavenge, ScavengeOptions, ScavengeReport};
 use crate::shared_store_state::StoreInner;
 use crate::store::log_replication::LogReplication;
+use crate::store::slot_applier::SlotApplier;
 use crate::store::store_close::close;
 use crate::store::store_stats::Stats;
 use crate::subscription::{Subscription, SubscriptionStart};
@@ -46,7 +47,6 @@ use crate::types::stream_names::{METADATA_TYPE, metadata_stream};
 use crate::types::stream_state::StreamState;
 use crate::types::view_kind::ViewKind;
 use crate::verify::{self, VerifyReport};
-use crate::visibility::index_gate::IndexGate;
 use crate::visibility::visible_position::Watch;
 use crate::write::import::Import;
 use crate::write::pending_append::PendingAppend;
@@ -93,7 +93,7 @@ impl Store {
     /// event store, a newer Umbel wrote the store, or an option is out of range. `Corruption` if
     /// files do not match what was written.
     pub fn open(path: impl AsRef<Path>, options: StoreOptions) -> Result<Store> {
-        let shared = open::open(path.as_ref(), options, IndexGate::default())?;
+        let shared = open::open(path.as_ref(), options, LogAuthority::Appends)?;
         Ok(Store { handle: Arc::new(StoreHandle { shared }) })
     }
 
@@ -110,15 +110,30 @@ impl Store {
         options: StoreOptions,
         in_slots: LogPoint,
     ) -> Result<(Store, LogReplication)> {
-        if options.durability != Durability::Synced {
-            return Err(Error::invalid("a replicated event store needs the durability 'synced'"));
-        }
-        if options.accept_clock {
-            return Err(Error::invalid("a replicated event store cannot begin a clock epoch"));
-        }
-        let shared = open::open(path.as_ref(), options, IndexGate::replicated(in_slots))?;
+        check_replicated_options(&options)?;
+        let shared = open::open(path.as_ref(), options, LogAuthority::Slots(in_slots))?;
         let log = LogReplication::new(&shared);
         Ok((Store { handle: Arc::new(StoreHandle { shared }) }, log))
+    }
+
+    /// Opens the directory of a node of a replicated log, or creates it, as a follower. The
+    /// directory records the last applied slot. What follows in its log is removed, or moved into a
+    /// directory `cut-N` if the node had led. The applier feeds the store from the slots after
+    /// [`SlotApplier::chain`]. Experimental, and reached by no server.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`]. `Invalid` unless each append is synced, if `accept_clock` is set,
+    /// or if the directory is not that of a replica of this log.
+    #[doc(hidden)]
+    pub fn open_replica(
+        path: impl AsRef<Path>,
+        options: StoreOptions,
+        log: ReplicatedLog,
+    ) -> Result<(Store, LogReplication, SlotApplier)> {
+        check_replicated_options(&options)?;
+        let shared = open::open(path.as_ref(), options, LogAuthority::RecordedSlots(log))?;
+        let (log, applier) = (LogReplication::new(&shared), SlotApplier::new(&shared));
+        Ok((Store { handle: Arc::new(StoreHandle { shared }) }, log, applier))
     }
 
     /// Opens the store in `path` read-only and changes no byte of it. Appends through the handle
@@ -665,7 +680,19 @@ impl Store {
     }
 }
 
+/// Returns an error for options that a replicated store cannot have.
+fn check_replicated_options(options: &StoreOptions) -> Result<()> {
+    if options.durability != Durability::Synced {
+        return Err(Error::invalid("a replicated event store needs the durability 'synced'"));
+    }
+    if options.accept_clock {
+        return Err(Error::invalid("a replicated event store cannot begin a clock epoch"));
+    }
+    Ok(())
+}
+
 pub mod log_replication;
+pub mod slot_applier;
 pub mod store_close;
 pub mod store_stats;
 

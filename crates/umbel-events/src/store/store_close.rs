@@ -66,6 +66,9 @@ fn close_files(shared: &StoreInner, flushes: bool) -> Result<()> {
     if !is_replicated {
         shared.log.write_chunk_ends()?;
     }
+    if let Some(replica) = &shared.replica {
+        replica.write()?;
+    }
     if !flushes {
         return Ok(());
     }

@@ -306,11 +306,37 @@ impl ReplicatedGate {
             .then_some((LogPoint { offset: end, ..from }, from.offset..end))
     }
 
+    /// Returns an error where the store applies no slots.
+    ///
+    /// # Errors
+    /// An error after a promotion, and after the end.
+    pub fn check_follows(&self) -> Result<()> {
+        let mut state = self.lock();
+        let in_slots = state.gate.in_slots();
+        state.gate.slot_applied(in_slots).map_err(refused)
+    }
+
+    /// A follower applied a slot: its log durably has the records up to this point.
+    ///
+    /// # Errors
+    /// Those of [`ReplicatedGate::check_follows`], and an error for an earlier point.
+    pub fn slot_applied(&self, to: LogPoint) -> Result<()> {
+        self.change(|state| state.gate.slot_applied(to)).map_err(refused)
+    }
+
     /// A slot of this leader is in the chain, with the bytes of its log up to this point.
     ///
     /// # Errors
     /// An error if the slot is not of this log and epoch, or ends within a record.
     pub fn slot_created(&self, to: LogPoint) -> Result<()> {
+        self.slot_created_with(to, || ())
+    }
+
+    /// Like [`ReplicatedGate::slot_created`]. Calls `note` before any thread can index the records.
+    ///
+    /// # Errors
+    /// Those of [`ReplicatedGate::slot_created`]; `note` is not called then.
+    pub fn slot_created_with(&self, to: LogPoint, note: impl FnOnce()) -> Result<()> {
         self.change(|state| {
             let unslotted = state.gate.unslotted();
             let is_within = unslotted.start < to.offset && to.offset <= unslotted.end;
@@ -320,6 +346,7 @@ impl ReplicatedGate {
             state.gate.slot_created(to).map_err(refused)?;
             let count = state.record_ends.partition_point(|end| *end <= to.offset);
             state.record_ends.drain(..count);
+            note();
             Ok(())
         })
     }
@@ -410,6 +437,26 @@ mod tests {
         replicated.interrupt_wait();
         assert_eq!(replicated.wait_unslotted(Duration::MAX), 200..200);
         assert_eq!(replicated.wait_unslotted(Duration::ZERO), 200..200);
+    }
+
+    #[test]
+    fn follower_indexes_what_it_applied() {
+        let gate = IndexGate::replicated(LogPoint::default());
+        let replicated = gate.as_replicated().expect("replicated");
+        replicated.check_follows().expect("a follower");
+        replicated.slot_applied(FIRST).expect("the first slot");
+        assert!(replicated.slot_applied(LogPoint { offset: 88, ..FIRST }).is_err());
+        let permit = gate.begin_commit().expect("a follower");
+        assert_eq!(permit.end(), FIRST.offset);
+        gate.finish_commit(permit, || ()).expect("permitted");
+        replicated.promote(2, FIRST.offset).expect("a follower");
+        assert!(replicated.check_follows().is_err() && replicated.slot_applied(FIRST).is_err());
+        gate.record_append(200).expect("a leader");
+        let mut is_noted = false;
+        let to = LogPoint { epoch: 2, offset: 200 };
+        assert!(replicated.slot_created_with(FIRST, || is_noted = true).is_err() && !is_noted);
+        replicated.slot_created_with(to, || is_noted = true).expect("a slot of this log");
+        assert!(is_noted);
     }
 
     #[test]

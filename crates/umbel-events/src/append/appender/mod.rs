@@ -8,6 +8,8 @@
 //! 2. `stream_lookup`: states of the streams, then the decision;
 //! 3. `undelete`, only where the append ends the deletion of a stream: the stream's metadata;
 //! 4. `log_commit`: the log, then the index or the queue of appends for the index.
+//!
+//! A replica that follows executes no task. `followed_records` writes the records of slots instead.
 
 use umbel_arena::PREFETCHES;
 use umbel_existence::ExistenceReader;
@@ -28,10 +30,13 @@ use crate::types::imported_event::ImportTask;
 
 mod append_events;
 mod delete;
+mod followed_records;
 mod import_event;
 mod log_commit;
 mod stream_lookup;
 mod undelete;
+
+pub use followed_records::FollowedRecords;
 
 /// State that an appending thread needs.
 #[derive(Debug)]
