@@ -401,8 +401,10 @@ fn promoted_follower_goes_on_and_recognises_retries() {
     assert!(late[0].is_retry);
     let refused = leader.store.append("cart-0", ExpectedVersion::Any, &[event(7)]);
     assert!(refused.is_err());
+    let former = leader.sim.clone();
+    drop(leader);
     // The former leader and a new node follow.
-    for sim in [leader.sim.clone(), Sim::new(3)] {
+    for sim in [former, Sim::new(3)] {
         let mut node = Node::open(&sim);
         node.follow(&chain);
         assert_same(&follower, &node, "after the promotion");
