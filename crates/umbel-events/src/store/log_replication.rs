@@ -195,6 +195,8 @@ impl LogReplication {
         let to = LogPoint { epoch: slot.epoch, offset };
         gate.slot_created_with(to, || replica.change(|known| *known = state))?;
         self.index_slot(to);
+        // It may lag: an open then applies more slots again.
+        let _ = replica.write_if_late();
         Ok(())
     }
 

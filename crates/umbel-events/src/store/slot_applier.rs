@@ -23,16 +23,11 @@ use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::visibility::index_gate::ReplicatedGate;
 
-/// Number of applied slots after which the record of the last one is written.
-const RECORD_SLOTS: u32 = 64;
-
 /// Feeds the store of a follower from slots. Returned by
 /// [`Store::open_replica`](crate::Store::open_replica). It does not keep the store open.
 #[derive(Debug)]
 pub struct SlotApplier {
     shared: Arc<StoreInner>,
-    /// Slots that were applied since the record was written.
-    unrecorded: u32,
     /// Error of a slot that was applied in part.
     failure: Option<String>,
 }
@@ -48,7 +43,7 @@ struct LogChanges {
 
 impl SlotApplier {
     pub(crate) fn new(shared: &Arc<StoreInner>) -> SlotApplier {
-        SlotApplier { shared: Arc::clone(shared), unrecorded: 0, failure: None }
+        SlotApplier { shared: Arc::clone(shared), failure: None }
     }
 
     /// The chain up to the last applied slot, with the settings that hold after it.
@@ -82,11 +77,9 @@ impl SlotApplier {
     ///
     /// # Errors
     /// A failed write. The next call repeats it.
-    pub fn record(&mut self) -> Result<()> {
+    pub fn record(&self) -> Result<()> {
         self.shared.check_writable()?;
-        self.replica()?.write()?;
-        self.unrecorded = 0;
-        Ok(())
+        Ok(self.replica()?.write()?)
     }
 
     fn replica(&self) -> Result<&ReplicaRecord> {
@@ -125,11 +118,11 @@ impl SlotApplier {
         Ok(())
     }
 
-    fn apply_next(&mut self, slot: &Slot) -> Result<()> {
-        let shared = Arc::clone(&self.shared);
+    fn apply_next(&self, slot: &Slot) -> Result<()> {
+        let shared = &self.shared;
         let driver = shared.index_lock.lock().ignore_poison();
         let mut followed = FollowedRecords::new(slot.number);
-        let changes = write_log(&shared, slot, &mut followed)?;
+        let changes = write_log(shared, slot, &mut followed)?;
         if changes.is_written {
             // One slot before the next, so that an open cuts the log between two slots.
             shared.sync_log()?;
@@ -141,7 +134,7 @@ impl SlotApplier {
         let offset = followed.last.map_or(gate.in_slots().offset, |(_, end)| end);
         gate.slot_applied(LogPoint { epoch: slot.epoch, offset })?;
         if let Some((last, _)) = followed.last {
-            let commit = IndexCommit::begin(&shared)?;
+            let commit = IndexCommit::begin(shared)?;
             let mut batch = IndexBatch::new(&shared.index);
             commit.commit_changes(&mut batch, followed.changes.iter(), last)?;
             commit.finish(last, followed.changes.iter().map(|change| change.hash))?;
@@ -150,22 +143,19 @@ impl SlotApplier {
         // Subscriptions wake by the hashes of the streams.
         shared.visible.notify();
         shared.callbacks.run_visible(&shared.components);
-        self.keep_up(changes);
+        self.keep_up(replica, changes);
         Ok(())
     }
 
     /// Makes the index and the record of the last slot durable from time to time. A failure is
     /// repeated later: an open then applies more slots again.
-    fn keep_up(&mut self, changes: LogChanges) {
+    fn keep_up(&self, replica: &ReplicaRecord, changes: LogChanges) {
         let shared = &self.shared;
         if changes.has_new_chunk || shared.index.views.needs_flush() {
             // So the catch-up of an open reads two chunks at most.
             let _ = shared.damage.record(shared.flush_without_slots());
         }
-        self.unrecorded += 1;
-        if self.unrecorded >= RECORD_SLOTS {
-            let _ = self.record();
-        }
+        let _ = replica.write_if_late();
     }
 }
 

@@ -26,6 +26,8 @@ const MAGIC: [u8; 8] = *b"UmbelRpl";
 const VERSION: u8 = 1;
 /// Maximum length of the file. A chain lists 65,536 epochs at most.
 const BYTES_MAX: u64 = 16 << 20;
+/// Number of slots that the file of an open replica can lack, at most.
+const UNRECORDED_SLOTS_MAX: u64 = 64;
 /// Limit of offsets in a log.
 const END_LIMIT: u64 = 1 << 62;
 
@@ -249,6 +251,20 @@ impl ReplicaRecord {
     /// REQUIRES: the records of the slots up to the new state are durable.
     pub fn change<T>(&self, change: impl FnOnce(&mut ReplicaState) -> T) -> T {
         change(&mut self.state.lock().ignore_poison())
+    }
+
+    /// Writes the state into the file if the file lacks many of its slots.
+    ///
+    /// # Errors
+    /// Those of [`ReplicaRecord::write`].
+    pub fn write_if_late(&self) -> Result<()> {
+        let number = self.change(|state| state.chain.end.number);
+        let number_of = |state: &ReplicaState| state.chain.end.number;
+        let written = self.written.lock().ignore_poison().as_ref().map_or(0, number_of);
+        match number - written.min(number) < UNRECORDED_SLOTS_MAX {
+            true => Ok(()),
+            false => self.write(),
+        }
     }
 
     /// Writes the state into the file, unless the file has it.
