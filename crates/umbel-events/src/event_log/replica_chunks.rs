@@ -40,8 +40,8 @@ impl ChunkBeginning {
         {
             return Err(format!("a chunk cannot have a capacity of {capacity} bytes"));
         }
-        if start.checked_add(capacity).is_none_or(|end| end > POSITION_MAX) {
-            return Err(format!("no chunk can begin at position {start}"));
+        if id > POSITION_MAX || start.checked_add(capacity).is_none_or(|end| end > POSITION_MAX) {
+            return Err(format!("no chunk can have this id, or begin at position {start}"));
         }
         match manifest.last() {
             Some(last) if last.id >= id => Err(format!("its id is not above {}", last.id)),
