@@ -112,6 +112,8 @@ impl SlotApplier {
             Error::invalid(format!("slot {number} does not follow on this node: {reason}"))
         })?;
         slot.entries.iter().try_for_each(|entry| check_supported(number, entry))?;
+        let possible = slot.check_entries();
+        possible.map_err(|reason| Error::invalid(format!("slot {number}: {reason}")))?;
         if self.shared.index.views.is_full() {
             self.shared.flush_without_slots()?;
         }
