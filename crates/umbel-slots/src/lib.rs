@@ -21,6 +21,7 @@ mod decode_error;
 mod epoch_table;
 mod freshness;
 mod leader_proof;
+mod log_init;
 mod object_frame;
 mod retry_pace;
 mod slot_collection;
@@ -36,6 +37,7 @@ mod slot_settings;
 mod slot_snapshot;
 mod slot_takeover;
 mod slot_writer;
+mod store_object;
 
 pub use chain::{ChainEnd, ChainState};
 pub use commit_gate::{AppendStatus, AppendTicket, CommitGate, GateRefusal, IndexCommit, LogPoint};
@@ -43,6 +45,7 @@ pub use decode_error::DecodeError;
 pub use epoch_table::{EPOCHS_MAX, EpochStart, EpochTable};
 pub use freshness::{Contact, SlotTimes};
 pub use leader_proof::{ProofStep, ReadTicket};
+pub use log_init::{InitStep, LogInit};
 pub use object_frame::SLOT_FORMAT;
 pub use slot_collection::{CollectionStep, SlotCollection};
 pub use slot_entry::{LogId, ObjectContent, SlotEntry};
@@ -55,6 +58,7 @@ pub use slot_settings::{SLOT_BYTES_MAX, SlotSettings};
 pub use slot_snapshot::{SNAPSHOT_PREFIX, SlotSnapshot, snapshot_name};
 pub use slot_takeover::{SlotTakeover, TakeoverStep};
 pub use slot_writer::{SlotWriter, WriteStep};
+pub use store_object::{NODE_VERSION, STORE_OBJECT_NAME, StoreObject};
 
 /// Decodes bytes as the objects of a replicated log and as an entry of a slot. Where they are well
 /// formed, encodes them again, which returns the same bytes. For fuzzing only.
@@ -64,4 +68,5 @@ pub fn fuzz_slot(bytes: &[u8]) {
     slot_format::fuzz(bytes);
     slot_snapshot::fuzz(bytes);
     slot_floor::fuzz(bytes);
+    store_object::fuzz(bytes);
 }

@@ -16,6 +16,7 @@ mod suite {
     mod histories;
     mod list_exploration;
     mod moment_exploration;
+    mod log_creation;
     mod newer_objects;
     mod object_exploration;
     mod object_histories;

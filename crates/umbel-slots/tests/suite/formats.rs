@@ -1,11 +1,11 @@
-//! The bytes of slots, snapshots and floors: the worked examples of `docs/formats/slots.md`, and
-//! damage.
+//! The bytes of slots, snapshots, floors and `STORE`: the worked examples of
+//! `docs/formats/slots.md`, and damage.
 
 use umbel_env::ObjectName;
 use umbel_sim::Random;
 use umbel_slots::{
     ChainEnd, ChainState, EpochStart, EpochTable, Floor, LogId, ObjectContent, Slot, SlotEntry,
-    SlotIds, SlotSettings, SlotSnapshot, fuzz_slot,
+    SlotIds, SlotSettings, SlotSnapshot, StoreObject, fuzz_slot,
 };
 
 const PAGE: &str = include_str!("../../../../docs/formats/slots.md");
@@ -93,7 +93,12 @@ fn floor() -> Floor {
     Floor { number: FLOOR_NUMBER, slot: NUMBER, uid: [0xbb; 16] }
 }
 
-/// Whether the bytes are a slot, a snapshot or a floor. The others must not panic.
+/// The object `STORE` of their log.
+fn store_object() -> StoreObject {
+    StoreObject::new(STORE)
+}
+
+/// Whether the bytes are a slot, a snapshot, a floor or a `STORE`. The others must not panic.
 fn is_slot(bytes: &[u8]) -> bool {
     Slot::decode(bytes, &STORE, NUMBER).is_ok()
 }
@@ -106,15 +111,22 @@ fn is_floor(bytes: &[u8]) -> bool {
     Floor::decode(bytes, &STORE, FLOOR_NUMBER).is_ok()
 }
 
+fn is_store_object(bytes: &[u8]) -> bool {
+    StoreObject::decode(bytes).is_ok()
+}
+
+/// An object of each kind.
+fn objects() -> [Vec<u8>; 4] {
+    let floor = floor().encode(&STORE);
+    [slot().encode(), snapshot().encode(), floor, store_object().encode()]
+}
+
 #[test]
 fn worked_examples_of_the_page_are_the_bytes() {
-    for (name, bytes) in [
-        ("slot", slot().encode()),
-        ("snapshot", snapshot().encode()),
-        ("floor", floor().encode(&STORE)),
-    ] {
+    for (name, bytes) in ["slot", "snapshot", "floor", "store"].into_iter().zip(objects()) {
         assert_eq!(hex(&shown(name)), hex(&bytes), "{name}");
     }
+    assert_eq!(StoreObject::decode(&shown("store")), Ok(store_object()));
     assert_eq!(Slot::decode(&shown("slot"), &STORE, NUMBER), Ok(slot()));
     assert_eq!(SlotSnapshot::decode(&shown("snapshot"), &STORE, NUMBER), Ok(snapshot()));
     assert_eq!(Floor::decode(&shown("floor"), &STORE, FLOOR_NUMBER), Ok(floor()));
@@ -126,6 +138,7 @@ fn every_changed_bit_and_every_cut_is_refused() {
         (slot().encode(), is_slot as fn(&[u8]) -> bool),
         (snapshot().encode(), is_snapshot as fn(&[u8]) -> bool),
         (floor().encode(&STORE), is_floor as fn(&[u8]) -> bool),
+        (store_object().encode(), is_store_object as fn(&[u8]) -> bool),
     ] {
         assert!(is_valid(&bytes));
         for bit in 0..bytes.len() * 8 {
@@ -153,6 +166,8 @@ fn objects_of_another_number_or_log_are_refused() {
     assert!(!is_slot(&snapshot) && !is_snapshot(&slot), "another kind of object");
     assert!(!is_slot(&floor) && !is_snapshot(&floor), "another kind of object");
     assert!(!is_floor(&slot) && !is_floor(&snapshot), "another kind of object");
+    assert!(!is_store_object(&slot) && !is_slot(&store_object().encode()), "another kind");
+    assert!(!is_store_object(&floor) && !is_floor(&store_object().encode()), "another kind");
 }
 
 /// The checksum hides most damage from the decoders. Here their bytes have none: each value of each
@@ -160,7 +175,7 @@ fn objects_of_another_number_or_log_are_refused() {
 #[test]
 fn decoders_survive_any_bytes() {
     let mut random = Random::new(1);
-    for object in [slot().encode(), snapshot().encode(), floor().encode(&STORE)] {
+    for object in objects() {
         let body = &object[FRAME_BYTES.0..object.len() - FRAME_BYTES.1];
         for at in 0..body.len() {
             fuzz_slot(&body[..at]);
@@ -189,7 +204,7 @@ fn decoders_survive_any_bytes() {
 #[test]
 fn claimed_lengths_request_no_memory() {
     let most = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
-    for object in [slot().encode(), snapshot().encode(), floor().encode(&STORE)] {
+    for object in objects() {
         let body = &object[FRAME_BYTES.0..object.len() - FRAME_BYTES.1];
         for at in 0..body.len() {
             fuzz_slot(&[&body[..at], &most, &body[at + 1..]].concat());
