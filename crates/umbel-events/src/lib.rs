@@ -38,6 +38,7 @@ mod open;
 mod primitives;
 mod read;
 mod repair;
+mod replication;
 mod scavenge;
 mod shared_store_state;
 mod store;
@@ -89,6 +90,18 @@ pub use crate::read::read_item::ReadItem;
 pub use crate::read::scan_planner::FilterStrategy;
 pub use crate::read::stream_reader::{StreamItem, StreamReader};
 pub use crate::read::view_reader::{ViewEvent, ViewItem, ViewReader, ViewState};
+#[doc(hidden)]
+pub use crate::replication::deadline_objects::DeadlineObjects;
+#[doc(hidden)]
+pub use crate::replication::leader_status::{LeaderEnd, LeaderRole, LeaderStatus};
+#[doc(hidden)]
+pub use crate::replication::leader_thread::LeaderThread;
+#[doc(hidden)]
+pub use crate::replication::slot_contents::EVENT_CHUNK_KIND;
+#[doc(hidden)]
+pub use crate::replication::slot_leader::{
+    LeaderProgress, LeaderStep, SlotLeader, SlotLeaderOptions,
+};
 #[doc(hidden)]
 pub use crate::store::log_replication::{LogReplication, SlotRecords};
 #[doc(hidden)]
