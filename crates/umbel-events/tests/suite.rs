@@ -57,6 +57,7 @@ mod suite {
     pub mod scavenge_crashes;
     pub mod scavenge_scripts;
     pub mod shared_budget;
+    mod slot_leaders;
     pub mod subscription_scripts;
     pub mod subscriptions;
     pub mod support;
