@@ -50,7 +50,7 @@ pub enum InitStep {
     Existed,
 }
 
-/// Whose object has a name.
+/// Owner of the object with a name.
 enum NamedObject {
     /// It is not certain yet. The next request is a read if the answer was unknown.
     Open { is_unknown: bool },

@@ -36,7 +36,7 @@ struct ThreadState {
     end: Option<LeaderEnd>,
 }
 
-/// What the owner of the thread wants.
+/// Request of the owner of the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
     Lead,

@@ -100,7 +100,7 @@ pub struct SlotLeader {
     resignation: Option<u32>,
 }
 
-/// What a leader has reached, for reports.
+/// Progress of a leader, for reports.
 #[derive(Debug, Clone)]
 pub struct LeaderProgress {
     role: LeaderRole,
@@ -138,7 +138,7 @@ struct Leadership {
     records_due: Duration,
 }
 
-/// What follows a step: the next phase, and what the caller does before the next step.
+/// Result of a step: the next phase, and what the caller does before the next step.
 type Next = (Phase, LeaderStep);
 
 impl LeaderProgress {
@@ -189,7 +189,7 @@ impl SlotLeader {
         &self.log
     }
 
-    /// What the leader has reached.
+    /// Progress so far.
     pub fn progress(&self) -> &LeaderProgress {
         &self.progress
     }
@@ -207,8 +207,8 @@ impl SlotLeader {
         }
     }
 
-    /// Limits of the first request and of each later one: a quarter of the time that followers wait,
-    /// and of the time after which the node leads no more (C1, L4).
+    /// Limits of the first request and of any later one: a quarter of the time that followers
+    /// wait, and a quarter of the time after which the node leads no more (C1, L4).
     pub fn request_limits(&self) -> (Duration, Duration) {
         let first = Duration::from_micros(self.object.settings.follower_wait_micros) / 4;
         let longest = self.object.times().fresh / 4;
@@ -583,7 +583,7 @@ impl SlotLeader {
         LeaderStep::Wait(self.retry_wait())
     }
 
-    /// What to do after a step without a result: a read follows a creation at once, and the next
+    /// The next step after one without a result: a read follows a creation at once, and the next
     /// creation after it waits (L5).
     fn repeat(&mut self) -> LeaderStep {
         self.failures = self.failures.saturating_add(1);

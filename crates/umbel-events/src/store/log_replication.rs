@@ -126,7 +126,8 @@ impl LogReplication {
     }
 
     /// Waits until the log has something for the next slot, the store leads no more or
-    /// [`LogReplication::interrupt_wait`] was called, at most for `timeout`. Returns the part of the log that the next slots are to have.
+    /// [`LogReplication::interrupt_wait`] was called, at most for `timeout`. Returns the part of
+    /// the log that the next slots are to have.
     ///
     /// # Errors
     /// An error in a forked child.

@@ -277,8 +277,8 @@ impl ReplicatedGate {
     }
 
     /// Waits until the log has something for the next slot, the gate has ended or
-    /// [`ReplicatedGate::interrupt_wait`] was called, at most for `timeout`. Returns the part of the
-    /// log that the next slots are to have.
+    /// [`ReplicatedGate::interrupt_wait`] was called, at most for `timeout`. Returns the part of
+    /// the log that the next slots are to have.
     pub fn wait_unslotted(&self, timeout: Duration) -> Range<u64> {
         let waited = self.changed.wait_timeout_while(self.lock(), timeout, |state| {
             let is_idle = state.gate.unslotted().is_empty() && !state.is_interrupted;
