@@ -92,6 +92,7 @@ mod tests {
         assert_eq!(seal_at(binding, 104, &bytes), Some(seal));
         assert_eq!(seal_at(binding, 112, &bytes), None);
         assert_eq!(seal_at(other, 104, &bytes), None);
+        assert_eq!((stated_mark(&bytes), stated_mark(&bytes[..31])), (Some(8), None));
         for bit in 0..bytes.len() * 8 {
             let mut changed = bytes.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
