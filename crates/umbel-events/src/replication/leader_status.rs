@@ -40,7 +40,7 @@ pub enum LeaderEnd {
     /// Another node leads, or the slots have records that this store lacks. The node never led, and
     /// its store is open: it follows.
     Overtaken,
-    /// Another node took over. The store has ended.
+    /// Another node took over, or could have done so. The store has ended.
     Deposed,
     /// No slot was created for the time after which the slots can have been used by others. The
     /// store has ended.
@@ -60,7 +60,7 @@ impl fmt::Display for LeaderEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LeaderEnd::Overtaken => f.write_str("another node leads, or this one lacks slots"),
-            LeaderEnd::Deposed => f.write_str("another node took over"),
+            LeaderEnd::Deposed => f.write_str("another node took over, or could have done so"),
             LeaderEnd::Stale => f.write_str("the object store confirmed no slot in time"),
             LeaderEnd::Resigned => f.write_str("the node gave up its epoch"),
             LeaderEnd::Closed => f.write_str("the event store was closed"),
