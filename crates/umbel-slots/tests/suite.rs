@@ -15,9 +15,10 @@ mod suite {
     mod formats;
     mod histories;
     mod list_exploration;
-    mod moment_exploration;
     mod log_creation;
+    mod moment_exploration;
     mod newer_objects;
+    mod node_claims;
     mod object_exploration;
     mod object_histories;
     mod progress_exploration;

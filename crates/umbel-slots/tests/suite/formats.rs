@@ -1,11 +1,11 @@
-//! The bytes of slots, snapshots, floors and `STORE`: the worked examples of
+//! The bytes of slots, snapshots, floors, claims and `STORE`: the worked examples of
 //! `docs/formats/slots.md`, and damage.
 
 use umbel_env::ObjectName;
 use umbel_sim::Random;
 use umbel_slots::{
-    ChainEnd, ChainState, EpochStart, EpochTable, Floor, LogId, ObjectContent, Slot, SlotEntry,
-    SlotIds, SlotSettings, SlotSnapshot, StoreObject, fuzz_slot,
+    ChainEnd, ChainState, EpochStart, EpochTable, Floor, LogId, NodeClaim, ObjectContent, Slot,
+    SlotEntry, SlotIds, SlotSettings, SlotSnapshot, StoreObject, fuzz_slot,
 };
 
 const PAGE: &str = include_str!("../../../../docs/formats/slots.md");
@@ -98,7 +98,12 @@ fn store_object() -> StoreObject {
     StoreObject::new(STORE)
 }
 
-/// Whether the bytes are a slot, a snapshot, a floor or a `STORE`. The others must not panic.
+/// The claim of a name in their log.
+fn claim() -> NodeClaim {
+    NodeClaim { store: STORE, instance: [0xbb; 16] }
+}
+
+/// Whether the bytes are an object of one kind. The others must not panic.
 fn is_slot(bytes: &[u8]) -> bool {
     Slot::decode(bytes, &STORE, NUMBER).is_ok()
 }
@@ -115,15 +120,20 @@ fn is_store_object(bytes: &[u8]) -> bool {
     StoreObject::decode(bytes).is_ok()
 }
 
+fn is_claim(bytes: &[u8]) -> bool {
+    NodeClaim::decode(bytes).is_ok()
+}
+
 /// An object of each kind.
-fn objects() -> [Vec<u8>; 4] {
-    let floor = floor().encode(&STORE);
-    [slot().encode(), snapshot().encode(), floor, store_object().encode()]
+fn objects() -> [Vec<u8>; 5] {
+    let (floor, claim) = (floor().encode(&STORE), claim().encode());
+    [slot().encode(), snapshot().encode(), floor, store_object().encode(), claim]
 }
 
 #[test]
 fn worked_examples_of_the_page_are_the_bytes() {
-    for (name, bytes) in ["slot", "snapshot", "floor", "store"].into_iter().zip(objects()) {
+    let names = ["slot", "snapshot", "floor", "store", "claim"];
+    for (name, bytes) in names.into_iter().zip(objects()) {
         assert_eq!(hex(&shown(name)), hex(&bytes), "{name}");
     }
     assert_eq!(StoreObject::decode(&shown("store")), Ok(store_object()));
@@ -139,6 +149,7 @@ fn every_changed_bit_and_every_cut_is_refused() {
         (snapshot().encode(), is_snapshot as fn(&[u8]) -> bool),
         (floor().encode(&STORE), is_floor as fn(&[u8]) -> bool),
         (store_object().encode(), is_store_object as fn(&[u8]) -> bool),
+        (claim().encode(), is_claim as fn(&[u8]) -> bool),
     ] {
         assert!(is_valid(&bytes));
         for bit in 0..bytes.len() * 8 {
