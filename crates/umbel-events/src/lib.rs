@@ -97,6 +97,10 @@ pub use crate::replication::leader_status::{LeaderEnd, LeaderRole, LeaderStatus}
 #[doc(hidden)]
 pub use crate::replication::leader_thread::LeaderThread;
 #[doc(hidden)]
+pub use crate::replication::node_status::{LeaderAddress, NodeRole, NodeStatus};
+#[doc(hidden)]
+pub use crate::replication::replica_node::{ReplicaNode, ReplicaNodeOptions};
+#[doc(hidden)]
 pub use crate::replication::slot_contents::EVENT_CHUNK_KIND;
 #[doc(hidden)]
 pub use crate::replication::slot_leader::{

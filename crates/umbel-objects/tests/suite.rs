@@ -8,6 +8,7 @@ mod suite {
     #[cfg(feature = "buckets")]
     mod gcs_azure_answers;
     mod probe;
+    mod replica_nodes;
     mod replicated_log;
     #[cfg(feature = "buckets")]
     mod s3_answers;

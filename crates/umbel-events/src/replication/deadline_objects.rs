@@ -113,6 +113,11 @@ impl Objects for DeadlineObjects {
             .unwrap_or_else(|cause| Err(self.error("read", name.as_str(), cause)))
     }
 
+    fn time_micros(&self, age_max: Duration) -> Result<Option<u64>, ObjectError> {
+        self.call(move |objects| objects.time_micros(age_max))
+            .unwrap_or_else(|cause| Err(self.error("read the time of", "", cause)))
+    }
+
     fn list(
         &self,
         prefix: &str,

@@ -160,7 +160,7 @@ impl SlotLeader {
     /// records of all slots of `chain`, and nothing else; `None` stands for a new log.
     ///
     /// REQUIRES: the node saw no slot of another leader for the time that followers wait, or that
-    /// leader gave up its epoch.
+    /// leader gave up its epoch, or an operator replaces it.
     pub fn new(
         env: &Env,
         log: LogReplication,
@@ -169,6 +169,18 @@ impl SlotLeader {
         options: SlotLeaderOptions,
     ) -> SlotLeader {
         let follower = SlotFollower::new(object.store, object.times(), chain);
+        SlotLeader::after(env, log, object, follower, options)
+    }
+
+    /// A candidate like that of [`SlotLeader::new`], which goes on where this follower is. It takes
+    /// fewer requests, in which another leader can create a slot.
+    pub fn after(
+        env: &Env,
+        log: LogReplication,
+        object: StoreObject,
+        follower: SlotFollower,
+        options: SlotLeaderOptions,
+    ) -> SlotLeader {
         let takeover =
             SlotTakeover::new(object.store, object.times(), options.node.clone(), follower);
         let (role, epoch, slot) = (LeaderRole::Candidate, 0, 0);
@@ -318,7 +330,9 @@ impl SlotLeader {
             }
             // A slot after the end of the chain is that of a leader that lives.
             FollowStep::Applied(slot) => {
-                let lacks_it = it.began.is_some() || slot.entries.iter().any(changes_log);
+                let changes_store = || slot.entries.iter().any(changes_log);
+                // A replica records every slot, so that it applies this one as a follower.
+                let lacks_it = it.began.is_some() || self.log.is_replica() || changes_store();
                 lacks_it.then_some(LeaderEnd::Overtaken)
             }
             // So is one that names objects, which only a follower can apply.
@@ -357,7 +371,8 @@ impl SlotLeader {
         let it = Box::new(Leadership { writer, success, open, records_due });
         self.note_success(slot, success);
         self.progress.epoch = slot.epoch;
-        match self.log.promote(slot.epoch) {
+        let promoted = self.log.promote(slot.epoch);
+        match promoted.and_then(|()| self.log.slot_confirmed(slot, None)) {
             Ok(()) => {
                 self.progress.role = LeaderRole::Leader;
                 (Phase::Leading(it), LeaderStep::Again)
@@ -412,8 +427,8 @@ impl SlotLeader {
     fn acknowledge(&mut self, mut it: Box<Leadership>, slot: &Slot, success: Duration) -> Next {
         it.success = success;
         self.note_success(slot, success);
-        if let Some(to) = it.open.take()
-            && let Err(error) = self.log.slot_created(to)
+        let to = it.open.take();
+        if let Err(error) = self.log.slot_confirmed(slot, to)
             && !self.log.has_ended()
         {
             return self.end_and_give_up(it, LeaderEnd::Failed(error.to_string()));

@@ -1,4 +1,4 @@
-//! [`LogReplication`]: the event log's side of a replicated log. Experimental: no server uses it.
+//! [`LogReplication`]: the event log's side of a replicated log. Experimental.
 //!
 //! The thread that writes slots loops over these calls: [`LogReplication::wait_unslotted`],
 //! [`LogReplication::next_slot`], a creation in the object store, and
@@ -199,6 +199,25 @@ impl LogReplication {
         // It may lag: an open then applies more slots again.
         let _ = replica.write_if_late();
         Ok(())
+    }
+
+    /// A slot of this leader is in the chain, with the records up to this point, or without any.
+    /// Like [`LogReplication::slot_in_chain`] for a replica, and otherwise like
+    /// [`LogReplication::slot_created`].
+    ///
+    /// # Errors
+    /// Those of these calls.
+    pub fn slot_confirmed(&self, slot: &Slot, to: Option<LogPoint>) -> Result<()> {
+        match (self.is_replica(), to) {
+            (true, _) => self.slot_in_chain(slot),
+            (false, Some(to)) => self.slot_created(to),
+            (false, None) => Ok(()),
+        }
+    }
+
+    /// Whether the store records the slots of its log.
+    pub fn is_replica(&self) -> bool {
+        self.shared.replica.is_some()
     }
 
     /// Position of the first byte of the chunk with this id.

@@ -119,7 +119,7 @@ impl Store {
     /// Opens the directory of a node of a replicated log, or creates it, as a follower. The
     /// directory records the last applied slot. What follows in its log is removed, or moved into a
     /// directory `cut-N` if the node had led. The applier feeds the store from the slots after
-    /// [`SlotApplier::chain`]. Experimental, and reached by no server.
+    /// [`SlotApplier::chain`]. Experimental.
     ///
     /// # Errors
     /// Those of [`Store::open`]. `Invalid` unless each append is synced, if `accept_clock` is set,

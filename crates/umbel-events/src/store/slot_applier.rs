@@ -1,4 +1,4 @@
-//! [`SlotApplier`]: feeds the store of a follower from slots. Experimental: no server uses it.
+//! [`SlotApplier`]: feeds the store of a follower from slots. Experimental.
 //!
 //! A slot goes through these steps, and the next one begins after the last of them:
 //!

@@ -15,7 +15,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{Decoder, Error, Result, varint};
 use umbel_env::{Access, Env};
 use umbel_log::{END_RECORD_BYTES, HEADER_BYTES};
-use umbel_slots::{ChainState, LogId, Slot, SlotEntry};
+use umbel_slots::{ChainState, LogId, Slot, SlotEntry, StoreObject};
 
 /// Kind of the event log's chunks among the logs of slots.
 pub const EVENT_LOG_KIND: u8 = 1;
@@ -28,6 +28,8 @@ const VERSION: u8 = 1;
 const BYTES_MAX: u64 = 16 << 20;
 /// Number of slots that the file of an open replica can lack, at most.
 const UNRECORDED_SLOTS_MAX: u64 = 64;
+/// Id of the checksums of which the seed of a log consists.
+const SEED_CHECKSUM_ID: u64 = 0x5eed;
 /// Limit of offsets in a log.
 const END_LIMIT: u64 = 1 << 62;
 
@@ -38,6 +40,18 @@ pub struct ReplicatedLog {
     pub id: [u8; 16],
     /// Seed of the event store: the ids of links depend on it.
     pub seed: [u8; 16],
+}
+
+impl ReplicatedLog {
+    /// The log that this object describes. Its seed follows from its id, so that a repeated
+    /// creation states the same log.
+    pub fn new(object: &StoreObject) -> ReplicatedLog {
+        let mut seed = [0; 16];
+        for (offset, half) in (0..).zip(seed.chunks_exact_mut(8)) {
+            half.copy_from_slice(&checksum(SEED_CHECKSUM_ID, offset, &object.store).to_le_bytes());
+        }
+        ReplicatedLog { id: object.store, seed }
+    }
 }
 
 /// Part of a log that the applied slots have.
