@@ -32,7 +32,8 @@ pub mod streams {
 pub mod errors {
     use crate::generated::kurrentdb::protocol::v2::streams::errors as package;
 
-    pub use crate::generated::kurrent::rpc::AccessDeniedErrorDetails;
+    pub use crate::generated::kurrent::rpc::not_leader_node_error_details::NodeInfo;
+    pub use crate::generated::kurrent::rpc::{AccessDeniedErrorDetails, NotLeaderNodeErrorDetails};
     pub use package::consistency_violation::Violation as ViolationType;
     pub use package::{
         AppendConsistencyViolationErrorDetails, AppendRecordSizeExceededErrorDetails,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbel_env::Env;
+use umbel_events::ReplicaNode;
 use umbel_proto::limits::PORT;
 
 use crate::access_control::users::BootstrapPasswords;
@@ -43,6 +44,9 @@ pub struct Config {
     /// Continuous backup into an object store; `None` for none. A key-value store is backed up
     /// below `kv/`.
     pub object_backup: Option<ObjectBackupConfig>,
+    /// Node of the replicated log that the store belongs to; `None` for a store of one machine. The
+    /// caller ends it after the shutdown.
+    pub replica: Option<Arc<ReplicaNode>>,
     /// Times of automatic scavenges, until a client sets other ones; `None` for none.
     pub scavenge_schedule: Option<ScavengeSchedule>,
     /// Key-value store that is served besides the events; `None` for none.
@@ -82,6 +86,7 @@ impl Default for Config {
             tls: None,
             backup_directory: None,
             object_backup: None,
+            replica: None,
             scavenge_schedule: None,
             kv: None,
             connections_max: CONNECTIONS_MAX,

@@ -324,6 +324,9 @@ pub const API_READ_TIME: Duration = Duration::from_secs(30);
 /// Minimum limit of the bytes that a backup copies a second. With a lower limit a backup would
 /// prevent others for hours.
 pub const BACKUP_RATE_MIN: u64 = 64 << 10;
+/// Time within which a promotion is answered. The node goes on to try after it. It is below the
+/// time that the command line waits for an answer.
+pub const PROMOTION_TIME: Duration = Duration::from_secs(45);
 /// Number of ended scavenges, and of backups, whose outcome the server keeps.
 pub const OUTCOMES_MAX: usize = 16;
 /// Number of scavenges, and of backups, in the history that the store keeps.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tonic::Status;
 use umbel_env::Env;
-use umbel_events::EventId;
+use umbel_events::{EventId, LeaderAddress, ReplicaNode};
 
 use crate::auth::authorization::Authorizer;
 use crate::auth::tls::Tls;
@@ -90,6 +90,8 @@ pub struct ServerContext {
     pub backups: Backups,
     /// Continuous backups into an object store, if configured.
     pub continuous_backups: Vec<Arc<ContinuousBackup>>,
+    /// Node of the replicated log that the store belongs to; `None` for a store of one machine.
+    pub replica: Option<Arc<ReplicaNode>>,
     /// Key-value store, if served.
     pub kv: Option<Arc<KvStore>>,
     /// TLS of the listener; `None` if the server does not encrypt.
@@ -132,6 +134,7 @@ impl ServerContext {
             slow_call_time: slow_time,
             revision,
             telemetry,
+            replica,
             ..
         } = config;
         let is_encrypted = config.tls.is_some();
@@ -168,6 +171,7 @@ impl ServerContext {
             group_quota,
             backups,
             continuous_backups: Vec::new(),
+            replica,
             kv: None,
             tls: None,
             scavenger,
@@ -238,6 +242,21 @@ impl ServerContext {
     pub fn damaged_kv_runs(&self) -> u64 {
         let backups = self.continuous_backups.iter().map(|backup| backup.status());
         backups.filter(|it| it.names.label == KV_LABEL).map(|it| it.damaged_runs).sum()
+    }
+
+    /// Whether this server accepts writes: it leads, or has its store alone.
+    pub fn is_leader(&self) -> bool {
+        self.replica.as_ref().is_none_or(|node| node.is_leader())
+    }
+
+    /// Returns the leader elsewhere, if it is known, as an error; `Ok` if this server accepts
+    /// writes.
+    pub fn check_leader(&self) -> Result<(), Option<LeaderAddress>> {
+        let Some(node) = self.replica.as_ref().filter(|node| !node.is_leader()) else {
+            return Ok(());
+        };
+        // A node that led, or that does not lead yet, is no place to go to.
+        Err(node.status().leader.filter(|leader| leader.node != node.name()))
     }
 
     /// Whether the server is stopping.

@@ -5,7 +5,7 @@ use umbel_proto::users::{
     ChangePasswordOptions, ChangePasswordReq, DateTime, DetailsResp, Login, LoginReq,
     ResetPasswordOptions, ResetPasswordReq, UserDetails, UserOptions, UserReq,
 };
-use umbel_proto::v2::errors::AccessDeniedErrorDetails;
+use umbel_proto::v2::errors::{AccessDeniedErrorDetails, NodeInfo, NotLeaderNodeErrorDetails};
 
 use super::wire_reader::check;
 
@@ -72,4 +72,6 @@ fn statistics_and_refusals() {
         permission: Some(name()),
     };
     check(facts, &[1, 2, 3]);
+    let leader = NodeInfo { host: name(), port: 7, node_id: Some(name()) };
+    check(NotLeaderNodeErrorDetails { current_leader: Some(leader) }, &[1]);
 }

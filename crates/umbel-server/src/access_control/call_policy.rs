@@ -1,5 +1,5 @@
 //! [`required_role`]: the role that a call requires. A path that is not in the table requires an
-//! administrator.
+//! administrator. [`requires_leader`]: whether only the leader of a replicated log serves a call.
 
 /// The role that a call requires of its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,6 +157,7 @@ const TABLE: &[(&str, &[(&str, RequiredRole)])] = &[
         &[("GetSupportedMethods", RequiredRole::Public)],
     ),
     ("/event_store.client.gossip.Gossip/", &[("Read", RequiredRole::Public)]),
+    ("/admin/", &[("promote", RequiredRole::Operator)]),
     (
         "/",
         &[
@@ -199,6 +200,52 @@ pub fn required_role(path: &str) -> RequiredRole {
 /// Whether the path is in the table. Clients can send any number of other paths.
 pub fn is_listed(path: &str) -> bool {
     find_role(path).is_some()
+}
+
+/// Services all of whose calls only the leader serves. A consumer group has one place.
+const SERVICES_OF_LEADERS: [&str; 2] = [
+    "/kurrentdb.protocol.v2.streams.StreamsService/",
+    "/event_store.client.persistent_subscriptions.PersistentSubscriptions/",
+];
+/// Other calls that only the leader serves, since they write, or start work that writes.
+const CALLS_OF_LEADERS: [(&str, &[&str]); 5] = [
+    ("/event_store.client.streams.Streams/", &["Append", "BatchAppend", "Delete", "Tombstone"]),
+    (
+        "/event_store.client.projections.Projections/",
+        &["Create", "Update", "Delete", "Disable", "Enable", "Reset"],
+    ),
+    (
+        "/event_store.client.operations.Operations/",
+        &["StartScavenge", "RestartPersistentSubscriptions"],
+    ),
+    (
+        "/event_store.client.users.Users/",
+        &["Create", "Update", "Delete", "Disable", "Enable", "ResetPassword", "ChangePassword"],
+    ),
+    (
+        "/console/api/",
+        &[
+            "append",
+            "replay",
+            "change-group",
+            "scavenge",
+            "redact",
+            "backup",
+            "auto-scavenge",
+            "user",
+            "password",
+        ],
+    ),
+];
+
+/// Whether only the leader of a replicated log serves a call with this path. Requests over HTTP
+/// that only read are served by every node, although their paths require the same role.
+pub fn requires_leader(path: &str) -> bool {
+    let is_listed = |(service, calls): &(&str, &[&str])| {
+        path.strip_prefix(service).is_some_and(|name| calls.contains(&name))
+    };
+    SERVICES_OF_LEADERS.iter().any(|service| path.starts_with(service))
+        || CALLS_OF_LEADERS.iter().any(is_listed)
 }
 
 fn find_role(path: &str) -> Option<RequiredRole> {
@@ -268,6 +315,28 @@ mod tests {
         }
         for path in crate::http::console::static_paths().chain(crate::http::PATHS) {
             assert!(rows.iter().any(|row| row == path), "{path} has no row");
+        }
+    }
+
+    #[test]
+    fn calls_of_leaders_are_served_calls_that_write() {
+        for (service, calls) in CALLS_OF_LEADERS {
+            for call in calls {
+                assert!(is_listed(&format!("{service}{call}")), "{service}{call}");
+            }
+        }
+        let group = "/event_store.client.persistent_subscriptions.PersistentSubscriptions/Read";
+        for path in [group, "/event_store.client.streams.Streams/Append", "/console/api/append"] {
+            assert!(requires_leader(path), "{path}");
+        }
+        for path in [
+            "/event_store.client.streams.Streams/Read",
+            "/event_store.client.gossip.Gossip/Read",
+            "/event_store.client.operations.Operations/Shutdown",
+            "/admin/promote",
+            "/stats",
+        ] {
+            assert!(is_listed(path) && !requires_leader(path), "{path}");
         }
     }
 

@@ -91,6 +91,20 @@ impl SystemProjections {
         Ok(SystemProjections { visible_through: through, stored: Mutex::new(kept) })
     }
 
+    /// Reads the states again, which another node of a replicated log may have changed.
+    ///
+    /// # Errors
+    /// Errors of reads.
+    pub async fn reload(&self, store: &EventStore) -> Result<(), Error> {
+        let mut kept = self.stored.lock().await;
+        let before = *kept;
+        *kept = store.blocking(move |store| before.refresh(store)).await?;
+        for (view, _) in PROJECTION_NAMES {
+            self.set(view, kept.states[view as usize]);
+        }
+        Ok(())
+    }
+
     /// The last position that a source shows: [`Position::END`] unless the source is a stopped
     /// view.
     pub fn limit_of(&self, source: &Source) -> Position {

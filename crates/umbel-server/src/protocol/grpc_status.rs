@@ -22,6 +22,8 @@ const GROUP_NAME: &str = "group-name";
 const LOGIN_NAME: &str = "login-name";
 /// Name of the failure that the caller lacks permission.
 pub const ACCESS_DENIED: &str = "access-denied";
+/// Name of the failure that another node leads.
+pub const NOT_LEADER: &str = "not-leader";
 const AUTHENTICATION_REQUIRED: &str =
     "authentication required: the call has no user; send a user name and a password";
 /// Trailer with the space that an append lacked. Clients of other servers do not read it.
@@ -65,6 +67,9 @@ pub fn status(error: &Error) -> Status {
         Error::ClockRejected { .. } => Status::failed_precondition(error.to_string()),
         Error::LogQuotaExceeded { .. } => without_space(LOG_QUOTA, error.to_string()),
         Error::RegexTooExpensive { .. } => Status::invalid_argument(error.to_string()),
+        // Clients know both texts: of a node that cannot serve now, and of an unknown outcome.
+        Error::NotLeader => not_ready(),
+        Error::AppendAmbiguous => Status::aborted(format!("Operation timed out: {error}")),
         // The event store adds advice on damage, which the engine does not have.
         Error::Store(umbel::Error::Corruption { .. }) => Status::data_loss(error.to_string()),
         Error::Store(error) => engine_status(error),
@@ -375,6 +380,21 @@ pub fn user_conflict(login: &str) -> Status {
     named_exception(Status::failed_precondition(text), "user-conflict", &[(LOGIN_NAME, shown)])
 }
 
+/// Status: the node does not lead, and this one does. Clients search for the message, and connect
+/// to the address.
+pub fn not_leader(host: &str, port: u16) -> Status {
+    named_exception(
+        Status::not_found("Leader info available"),
+        NOT_LEADER,
+        &[("leader-endpoint-host", host.to_string()), ("leader-endpoint-port", port.to_string())],
+    )
+}
+
+/// Status: the node does not lead, and knows no leader. Clients know the message.
+pub fn not_ready() -> Status {
+    Status::unavailable("Server Is Not Ready")
+}
+
 /// Status: no scavenge has this id.
 pub fn scavenge_not_found(id: &str) -> Status {
     let shown: String = id.chars().take(PATH_CHARS_MAX).collect();
@@ -600,6 +620,20 @@ mod tests {
         assert!(message.starts_with("Append failed due to WrongExpectedVersion ("), "{message}");
         assert!(message.contains("has the first 2 of the 3 events, from revision 5"), "{message}");
         assert!(message.ends_with(parsed), "{message}");
+    }
+
+    #[test]
+    fn followers_name_the_leader_in_trailers() {
+        let refused = not_leader("b.example", 2113);
+        assert_eq!((refused.code(), refused.message()), (Code::NotFound, "Leader info available"));
+        assert_eq!(fact(&refused, "exception"), "not-leader");
+        assert_eq!(fact(&refused, "leader-endpoint-host"), "b.example");
+        assert_eq!(fact(&refused, "leader-endpoint-port"), "2113");
+        let unknown = status(&Error::NotLeader);
+        assert_eq!((unknown.code(), unknown.message()), (Code::Unavailable, "Server Is Not Ready"));
+        let ambiguous = status(&Error::AppendAmbiguous);
+        assert_eq!(ambiguous.code(), Code::Aborted);
+        assert!(ambiguous.message().starts_with("Operation timed out: "), "{ambiguous:?}");
     }
 
     #[test]

@@ -5,13 +5,14 @@ use prost::Message;
 use prost::bytes::Bytes;
 use tonic::{Code, Status};
 use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
-use umbel_events::{Error, PresentEvents};
+use umbel_events::{Error, LeaderAddress, PresentEvents};
 use umbel_proto::status::{self, ErrorInfo, detail};
 use umbel_proto::v2::errors::{
     AccessDeniedErrorDetails, AppendConsistencyViolationErrorDetails,
     AppendRecordSizeExceededErrorDetails, AppendTransactionSizeExceededErrorDetails,
-    ConsistencyViolation, PACKAGE, StreamAlreadyInAppendSessionErrorDetails,
-    StreamRevisionConflictErrorDetails, StreamTombstonedErrorDetails,
+    ConsistencyViolation, NodeInfo, NotLeaderNodeErrorDetails, PACKAGE,
+    StreamAlreadyInAppendSessionErrorDetails, StreamRevisionConflictErrorDetails,
+    StreamTombstonedErrorDetails,
 };
 
 use crate::limits::VIOLATIONS_BYTES_MAX;
@@ -158,6 +159,20 @@ pub fn access_denied(status: Status, operation: &str, user: Option<&str>) -> Sta
     )
 }
 
+/// Status: the node does not lead, and this one does.
+pub fn not_leader(leader: &LeaderAddress) -> Status {
+    let LeaderAddress { node, host, port } = leader;
+    let message = format!(
+        "The server is not the leader of its replicated log. Send the request to the leader at \
+         {host}:{port}."
+    );
+    let (host, port, node_id) = (host.clone(), i32::from(*port), Some(node.clone()));
+    let current_leader = Some(NodeInfo { host, port, node_id });
+    let facts = NotLeaderNodeErrorDetails { current_leader }.encode_to_vec();
+    let facts = Some(("NotLeaderNodeErrorDetails", facts));
+    detailed_status(Code::FailedPrecondition, COMMON_DOMAIN, "NOT_LEADER_NODE", message, facts)
+}
+
 /// Status: the last part of a session did not arrive in time.
 pub fn session_timed_out() -> Status {
     let message = grpc_status::append_timed_out().message().to_string();
@@ -253,6 +268,13 @@ mod tests {
         for status in [empty_session(), invalid("why"), session_timed_out()] {
             assert_eq!(details(&status).details.len(), 1);
         }
+        let (node, host) = (stream(), stream());
+        let refused = not_leader(&LeaderAddress { node, host, port: 2113 });
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        let last = details(&refused).details.pop().unwrap();
+        assert!(last.type_url.ends_with("/kurrent.rpc.NotLeaderNodeErrorDetails"), "{last:?}");
+        let leader = NotLeaderNodeErrorDetails::decode(&last.value[..]).unwrap().current_leader;
+        assert_eq!(leader.map(|leader| leader.port), Some(2113));
         let large = Error::TooLarge { event: None, bytes: 7, max_bytes: 1 };
         assert_eq!(store_error(&large).code(), Code::Aborted);
         let large = Error::UndeleteTooLarge { stream: stream(), bytes: 7, max_bytes: 1 };

@@ -38,6 +38,7 @@ pub mod existence_watch;
 pub mod listener;
 pub mod metric_sampler;
 pub mod preface_timeout;
+pub mod replica_watch;
 pub mod router;
 pub mod store_directory_watch;
 #[cfg(feature = "otlp")]
@@ -172,6 +173,22 @@ fn check_clock(clock: &dyn Clock) -> Result<(), StartError> {
 }
 
 impl Prepared {
+    /// Address that the server will listen on, whose port is free no more.
+    ///
+    /// # Errors
+    ///
+    /// The operating system does not tell the address; a call in a forked child.
+    pub fn address(&self) -> Result<SocketAddr, StartError> {
+        if !self.0.process().is_current() {
+            let why = "the server was prepared by the process that forked this one";
+            return Err(StartError::system("read the listen address", io::Error::other(why)));
+        }
+        self.0
+            .socket
+            .local_addr()
+            .map_err(|source| StartError::system("read the listen address", source))
+    }
+
     /// Serves `store`, like [`Server::start`].
     ///
     /// REQUIRES: `config` is the one given to [`Server::prepare`], apart from the key-value store.
@@ -201,12 +218,7 @@ impl Prepared {
             let source = io::Error::other(error.to_string());
             StartError::system("read the state of views, scavenges and backups", source)
         })?;
-        let made = match &config.users {
-            Some(first) => users::bootstrap(&store, &env, first).map_err(|why| {
-                StartError::system("write the first users", io::Error::other(why))
-            })?,
-            None => Vec::new(),
-        };
+        let made = create_first_users(&store, &env, &config)?;
         let tasks = TaskSpawner::new(config.measures_workers, &env.clock);
         let (store, mut threads) = start_event_store(&runtime, store, &env, &tasks)?;
         let limits = ListenerLimits::new(&config, env.resources.open_files_max());
@@ -226,10 +238,13 @@ impl Prepared {
         let filter_watch = existence_watch::watch(Arc::clone(&service), stopped.clone());
         let sampler = metric_sampler::sample(Arc::clone(&service), stopped.clone());
         let timer = work_timer::run(Arc::clone(&service), stopped.clone());
+        let replica_watch = replica_watch::watch(Arc::clone(&service), stopped.clone());
         let serve = listener::serve(listener, Arc::clone(&service), tls.clone(), limits, stopped);
         let serve = async move {
-            tokio::join!(serve, watch, clock_watch, filter_watch, sampler, timer);
-            service.group_registry.write_list(&service).await;
+            tokio::join!(serve, watch, clock_watch, filter_watch, sampler, timer, replica_watch);
+            if service.is_leader() {
+                service.group_registry.write_list(&service).await;
+            }
         };
         let connections = Some(runtime.spawn(serve));
         threads.extend(kv_writer);
@@ -248,6 +263,19 @@ impl Prepared {
         };
         Ok(Running(ProcessOwned::new(parts)))
     }
+}
+
+/// Creates the first users, unless the store gets its users from the leader of a replicated log.
+/// Returns the users whose passwords were generated.
+fn create_first_users(
+    store: &Store,
+    env: &Env,
+    config: &Config,
+) -> Result<Vec<(&'static str, Secret)>, StartError> {
+    let is_leader = config.replica.as_ref().is_none_or(|node| node.is_leader());
+    let Some(first) = config.users.as_ref().filter(|_| is_leader) else { return Ok(Vec::new()) };
+    users::bootstrap(store, env, first)
+        .map_err(|why| StartError::system("write the first users", io::Error::other(why)))
 }
 
 /// Starts the threads of the event store.

@@ -6,22 +6,25 @@ use hyper::body::Incoming;
 use hyper::header::HOST;
 use hyper::http::HeaderValue;
 use hyper::http::uri::Authority;
-use hyper::{HeaderMap, Method, Version};
+use hyper::{HeaderMap, Method, StatusCode, Version};
 use tonic::body::Body;
 use tonic::{Code, Status};
+use umbel_events::LeaderAddress;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
+use crate::access_control::call_policy::requires_leader;
 use crate::auth::authorization::CertificateUser;
 use crate::event_store::Deletion;
 use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
 use crate::grpc::request_body::RequestBody;
 use crate::http;
 use crate::http::api;
+use crate::http::api::api_response::ApiError;
 use crate::http::api::route_table::{self, RouteMatch, is_api_path};
 use crate::http::console;
 use crate::limits::HEADERS_MAX;
 use crate::protocol::deadline::Deadline;
-use crate::protocol::grpc_status;
+use crate::protocol::{grpc_status, rich_status};
 use crate::resources::connection_registry::Connection;
 use crate::server_context::ServerContext;
 use crate::services::streams::oversized_messages::OversizeFilter;
@@ -129,6 +132,8 @@ async fn route_http(
             true => api::access_denied(status),
             false => http::access_denied(&status),
         }
+    } else if let Err(refusal) = check_http_leader(&service, &request) {
+        refusal.into_response()
     } else if is_api_path(request.uri().path()) {
         let reached = request_authority(&request);
         api::handle(service, request, reached).await
@@ -159,7 +164,8 @@ async fn route_grpc(
     let clock = Arc::clone(&service.env.clock);
     let timer = service.call_metrics.begin(request.uri().path(), clock);
     let answered = async {
-        match admit_caller(&service, &mut request, None, line).await {
+        let admitted = admit_caller(&service, &mut request, None, line).await;
+        match admitted.and_then(|()| check_leader(&service, &request)) {
             Ok(()) => as_client_errors(serve_call(service, deadline, request).await),
             Err(status) => status.into_http(),
         }
@@ -174,6 +180,64 @@ async fn route_grpc(
             (response, None)
         }
         None => (response, Some(timer)),
+    }
+}
+
+/// Header by which a client requires that the leader serves its call.
+const REQUIRES_LEADER: &str = "requires-leader";
+
+/// Refuses a call that only the leader of a replicated log serves, on other nodes.
+fn check_leader(service: &ServerContext, request: &HttpRequest) -> Result<(), Status> {
+    let wanted = request.headers().get(REQUIRES_LEADER);
+    let is_wanted = wanted.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true"));
+    // Clients find the leader by these calls.
+    let finds_leader = ["/event_store.client.gossip.", "/event_store.client.server_features."]
+        .iter()
+        .any(|service| request.uri().path().starts_with(service));
+    let path = request.uri().path();
+    if !requires_leader(path) && (!is_wanted || finds_leader) {
+        return Ok(());
+    }
+    service.check_leader().map_err(|leader| match leader {
+        Some(leader) if path.starts_with("/kurrentdb.protocol.v2.") => {
+            rich_status::not_leader(&leader)
+        }
+        Some(leader) => grpc_status::not_leader(&leader.host, leader.port),
+        None => grpc_status::not_ready(),
+    })
+}
+
+/// Refuses a change over HTTP on nodes that do not lead their replicated log.
+fn check_http_leader(service: &ServerContext, request: &HttpRequest) -> Result<(), ApiError> {
+    let (method, path) = (request.method(), request.uri().path());
+    if matches!(*method, Method::GET | Method::HEAD) {
+        return Ok(());
+    }
+    let policy = match is_api_path(path) {
+        true => route_table::policy_path(method, path),
+        false => Some(path),
+    };
+    match policy.is_some_and(requires_leader) {
+        true => service.check_leader().map_err(http_refusal),
+        false => Ok(()),
+    }
+}
+
+/// The refusal of a change over HTTP by a node that does not lead.
+fn http_refusal(leader: Option<LeaderAddress>) -> ApiError {
+    let unavailable = |text: String| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, text);
+    match leader {
+        Some(LeaderAddress { node, host, port }) => unavailable(format!(
+            "this node follows and accepts no changes; send them to the leader {node} at \
+             {host}:{port}"
+        ))
+        .with_detail("leaderHost", host.into())
+        .with_detail("leaderPort", port.into()),
+        None => unavailable(
+            "this node does not lead and knows no leader, so it accepts no changes; promote a node \
+             with `umbel promote`"
+                .to_string(),
+        ),
     }
 }
 

@@ -46,6 +46,10 @@ fn is_scavenging(service: &ServerContext) -> bool {
 }
 
 async fn check(service: &Arc<ServerContext>) {
+    // A follower gets the history and the settings of scavenges from the log.
+    if !service.is_leader() {
+        return;
+    }
     let auto_scavenge = Arc::clone(&service.auto_scavenge);
     if auto_scavenge.is_due() {
         // An error means that the server is stopping.
@@ -61,6 +65,9 @@ async fn check(service: &Arc<ServerContext>) {
 }
 
 async fn write_history(service: &Arc<ServerContext>) {
+    if !service.is_leader() {
+        return;
+    }
     for history in [&service.scavenge_history, service.backups.history()] {
         if history.has_unwritten() {
             let history = Arc::clone(history);

@@ -3,12 +3,13 @@
 use hyper::http::uri::Authority;
 use serde_json::{Value, json};
 use umbel_env::DiskSpace;
-use umbel_events::Stats;
+use umbel_events::{NodeStatus, Stats};
+use umbel_proto::gossip::VNodeState;
 
 use crate::continuous_backup::ContinuousBackup;
 use crate::protocol::proto_convert;
 use crate::server_context::ServerContext;
-use crate::services::gossip;
+use crate::services::gossip::{self, GossipMember};
 use crate::services::server_features::VERSION;
 
 /// Describes the server.
@@ -17,7 +18,7 @@ pub fn info(service: &ServerContext) -> Value {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "esVersion": VERSION,
-        "state": "leader",
+        "state": gossip::own_state(service).as_str_name().to_ascii_lowercase(),
         "features": { "projections": false, "userManagement": has_users, "atomPub": false },
         "authentication": {
             "type": if has_users { "internal" } else { "insecure" },
@@ -26,38 +27,43 @@ pub fn info(service: &ServerContext) -> Value {
     })
 }
 
-/// Describes the single node in KurrentDB's form, of which clients decode every field. A port of 0
-/// means that the protocol is not served.
+/// Describes the nodes in KurrentDB's form, of which clients decode every field. A port of 0 means
+/// that the protocol is not served. A follower knows the position of the leader only as its own.
 pub fn gossip(service: &ServerContext, reached: Option<&Authority>) -> Value {
     let (host, port) = gossip::node_address(service, reached);
     let now = proto_convert::to_timestamp(service.env.clock.wall_micros());
-    let (position, id) = (service.store.visible_position(), service.instance_id.to_string());
-    let member = json!({
-        "instanceId": id,
-        "timeStamp": now.to_string(),
-        "state": "Leader",
-        "isAlive": true,
-        "internalTcpIp": host,
-        "internalTcpPort": 0,
-        "internalSecureTcpPort": 0,
-        "externalTcpIp": host,
-        "externalTcpPort": 0,
-        "externalSecureTcpPort": 0,
-        "internalHttpEndPointIp": host,
-        "internalHttpEndPointPort": port,
-        "httpEndPointIp": host,
-        "httpEndPointPort": port,
-        "lastCommitPosition": position,
-        "writerCheckpoint": position,
-        "chaserCheckpoint": position,
-        "epochPosition": 0,
-        "epochNumber": 0,
-        "epochId": id,
-        "nodePriority": 0,
-        "isReadOnlyReplica": false,
-        "esVersion": VERSION,
-    });
-    json!({ "members": [member], "serverIp": host, "serverPort": port })
+    let position = service.store.visible_position();
+    let epoch = service.replica.as_ref().map_or(0, |node| node.status().epoch);
+    let member = |member: GossipMember| {
+        let (id, (host, port)) = (member.instance_id.to_string(), member.address);
+        json!({
+            "instanceId": id,
+            "timeStamp": now.to_string(),
+            "state": member.state.as_str_name(),
+            "isAlive": member.is_alive,
+            "internalTcpIp": host,
+            "internalTcpPort": 0,
+            "internalSecureTcpPort": 0,
+            "externalTcpIp": host,
+            "externalTcpPort": 0,
+            "externalSecureTcpPort": 0,
+            "internalHttpEndPointIp": host,
+            "internalHttpEndPointPort": port,
+            "httpEndPointIp": host,
+            "httpEndPointPort": port,
+            "lastCommitPosition": position,
+            "writerCheckpoint": position,
+            "chaserCheckpoint": position,
+            "epochPosition": 0,
+            "epochNumber": epoch,
+            "epochId": id,
+            "nodePriority": 0,
+            "isReadOnlyReplica": member.state == VNodeState::ReadOnlyReplica,
+            "esVersion": VERSION,
+        })
+    };
+    let members: Vec<Value> = gossip::members(service, reached).into_iter().map(member).collect();
+    json!({ "members": members, "serverIp": host, "serverPort": port })
 }
 
 /// Lists the store's statistics. Where the server has keys and values, exports telemetry, or backs
@@ -81,7 +87,33 @@ pub fn stats_page(store: &Stats, disk: Option<&DiskSpace>, service: &ServerConte
         shown["openTelemetry"] = hub.status();
     }
     ContinuousBackup::show_all(&service.continuous_backups, &mut shown);
+    if let Some(node) = &service.replica {
+        shown["replication"] = replication(&node.status());
+    }
     shown
+}
+
+/// Lists the state of a node of a replicated log.
+fn replication(status: &NodeStatus) -> Value {
+    let leader = status
+        .leader
+        .as_ref()
+        .map(|leader| json!({ "node": leader.node, "host": leader.host, "port": leader.port }));
+    json!({
+        "log": status.log,
+        "store": status.store,
+        "node": status.node,
+        "role": status.role.name(),
+        "isReadOnly": status.is_read_only,
+        "epoch": status.epoch,
+        "slot": status.slot,
+        "slotsBehind": status.slots_behind,
+        "contactSeconds": status.contact_age.map(|age| age.as_secs_f64()),
+        "bytesNotInSlots": status.bytes_not_in_slots,
+        "leader": leader,
+        "isLeaderAlive": status.is_leader_alive,
+        "failure": status.failure,
+    })
 }
 
 /// Lists the statistics of keys and values; `None` if the server has none.

@@ -270,7 +270,7 @@ fn pages_of_other_sites_make_no_changes() {
 }
 
 /// The least role that each route requires: 0 anonymous, 1 a user, 2 `$ops`, 3 `$admins`.
-const ROLES: [(&str, &str, &str, u8); 49] = [
+const ROLES: [(&str, &str, &str, u8); 50] = [
     ("GET", "/health/live", "/health/live", 0),
     ("GET", "/health/ready", "/health/ready", 0),
     ("GET", "/ping", "/ping", 0),
@@ -295,6 +295,7 @@ const ROLES: [(&str, &str, &str, u8); 49] = [
     ("POST", "/auto-scavenge/pause", "/auto-scavenge/pause", 2),
     ("POST", "/auto-scavenge/resume", "/auto-scavenge/resume", 2),
     ("POST", "/admin/shutdown", "/admin/shutdown", 2),
+    ("POST", "/admin/promote", "/admin/promote", 2),
     ("POST", "/admin/reloadconfig", "/admin/reloadconfig", 2),
     ("GET", "/users", "/users", 3),
     ("POST", "/users", "/users", 3),

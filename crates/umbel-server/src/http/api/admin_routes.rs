@@ -1,4 +1,4 @@
-//! Routes of `/admin`: scavenges, backups, shutdown and certificates.
+//! Routes of `/admin`: scavenges, backups, shutdown, promotion and certificates.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::http::api::api_response::{
 };
 use crate::http::api::route_table::Operation;
 use crate::http::console::query_string::QueryString;
-use crate::limits::BACKUP_RATE_MIN;
+use crate::limits::{BACKUP_RATE_MIN, PROMOTION_TIME};
 use crate::protocol::grpc_status;
 use crate::server_context::ServerContext;
 use crate::services::operations;
@@ -49,6 +49,7 @@ pub async fn run(
             operations::shutdown(Arc::clone(service), &request.caller()).await?;
             Ok(ok(json!({ "success": true })))
         }
+        Operation::Promote => promote(service, &request.caller()).await,
         _ => reload_config(service, &request.caller()).await,
     }
 }
@@ -249,6 +250,22 @@ fn stop_backup(service: &ServerContext, id: &str) -> ApiResult {
         }
     };
     Ok(ok(json!({ "backupId": id, "backupLink": backup_link(&id) })))
+}
+
+async fn promote(service: &ServerContext, caller: &Caller) -> ApiResult {
+    let Some(node) = service.replica.clone() else {
+        return Err(ApiError::new(
+            StatusCode::CONFLICT,
+            "this server has its event store alone: only a node of a replicated log can be \
+             promoted (umbel serve --store URL --node NAME)",
+        ));
+    };
+    tracing::info!(by = caller.user_name(), "promotion requested");
+    match tokio::task::spawn_blocking(move || node.promote(PROMOTION_TIME)).await {
+        Ok(Ok(epoch)) => Ok(ok(json!({ "success": true, "epoch": epoch }))),
+        Ok(Err(refusal)) => Err(ApiError::new(StatusCode::CONFLICT, refusal)),
+        Err(_) => Err(grpc_status::shutting_down().into()),
+    }
 }
 
 async fn reload_config(service: &ServerContext, caller: &Caller) -> ApiResult {

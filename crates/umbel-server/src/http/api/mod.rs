@@ -120,6 +120,7 @@ async fn run(service: &Arc<ServerContext>, operation: Operation, request: ApiReq
         | Operation::ReadBackup
         | Operation::StopBackup
         | Operation::Shutdown
+        | Operation::Promote
         | Operation::ReloadConfig => admin_routes::run(service, operation, &request).await,
         Operation::AutoScavengeEnabled
         | Operation::AutoScavengeStatus

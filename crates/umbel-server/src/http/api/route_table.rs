@@ -40,6 +40,8 @@ pub enum Operation {
     StopBackup,
     /// Stops the server.
     Shutdown,
+    /// Makes this node the leader of its replicated log.
+    Promote,
     /// Loads the certificates again.
     ReloadConfig,
     /// Lists users.
@@ -129,6 +131,7 @@ pub struct Route {
 const START_SCAVENGE: &str = "/event_store.client.operations.Operations/StartScavenge";
 const STOP_SCAVENGE: &str = "/event_store.client.operations.Operations/StopScavenge";
 const SHUTDOWN: &str = "/event_store.client.operations.Operations/Shutdown";
+const PROMOTE: &str = "/admin/promote";
 const BACKUP: &str = "/console/api/backup";
 const AUTO_SCAVENGE_ENABLED: &str = "/auto-scavenge/enabled";
 const AUTO_SCAVENGE_STATUS: &str = "/auto-scavenge/status";
@@ -196,7 +199,7 @@ impl Route {
 }
 
 /// All routes. A path without parameters precedes those that match it with a parameter.
-pub static ROUTES: [Route; 42] = [
+pub static ROUTES: [Route; 43] = [
     route(
         Method::POST,
         "/admin/scavenge",
@@ -331,6 +334,14 @@ pub static ROUTES: [Route; 42] = [
         "Stops the server as SIGTERM does.",
     )
     .errors(&[501]),
+    route(
+        Method::POST,
+        "/admin/promote",
+        PROMOTE,
+        Operation::Promote,
+        "Makes this node the leader of its replicated log, and answers once it leads.",
+    )
+    .errors(&[409]),
     route(
         Method::POST,
         "/admin/reloadconfig",

@@ -22,6 +22,7 @@ mod group_metrics;
 mod kurrent_metrics;
 mod metric_set;
 mod process_metrics;
+mod replica_metrics;
 mod telemetry_metrics;
 pub mod text_format;
 mod work_metrics;
@@ -84,6 +85,9 @@ pub fn collect(
     );
     add_damage(&mut set, stats, kv.as_ref(), service);
     add_log(&mut set, stats);
+    if let Some(node) = &service.replica {
+        replica_metrics::add(&mut set, &node.status());
+    }
     work_metrics::add(&mut set, service);
     add_existence(&mut set, &stats.existence);
     add_index(&mut set, &stats.index);
