@@ -36,14 +36,14 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "import-events",
         ],
     ),
-    ("Server", &["serve", "subscribe", "doctor", "user", "group", "store"]),
+    ("Server", &["serve", "promote", "subscribe", "doctor", "user", "group", "store"]),
     ("Filters, lab and shell", &["filter", "lab", "completions", "man"]),
 ];
 /// Ids of the global options that affect a store.
 const STORE_OPTIONS: [&str; 4] = ["db", "memory", "open_tables", "wait"];
 /// Commands without a store, which ignore the store options.
-const WITHOUT_STORE: [&str; 8] =
-    ["subscribe", "user", "group", "store", "filter", "lab", "completions", "man"];
+const WITHOUT_STORE: [&str; 9] =
+    ["promote", "subscribe", "user", "group", "store", "filter", "lab", "completions", "man"];
 /// Commands that ignore `--json`, because their output has only one form.
 const WITHOUT_JSON: [&str; 7] =
     ["put", "append", "read", "metadata", "subscribe", "completions", "man"];

@@ -12,8 +12,8 @@ use umbel_lab::command_line::LabCommand;
 use crate::bench::bench_flags::BenchFlags;
 use crate::errors::EXIT_CODES;
 use crate::events::event_args::{
-    AppendArgs, BackupArgs, DoctorArgs, ImportEventsArgs, MetadataArgs, ReadArgs, RedactArgs,
-    RepairArgs, RestoreArgs, ScavengeArgs, StreamsArgs, SubscribeArgs, VerifyArgs,
+    AppendArgs, BackupArgs, DoctorArgs, ImportEventsArgs, MetadataArgs, PromoteArgs, ReadArgs,
+    RedactArgs, RepairArgs, RestoreArgs, ScavengeArgs, StreamsArgs, SubscribeArgs, VerifyArgs,
 };
 use crate::events::groups::group_args::GroupCommand;
 use crate::events::serve::serve_args::ServeArgs;
@@ -101,6 +101,8 @@ pub enum Command {
     ImportEvents(ImportEventsArgs),
     /// Run a server for an event store, for KurrentDB and EventStoreDB clients
     Serve(Box<ServeArgs>),
+    /// Make a running node the leader of its replicated log; an earlier leader is fenced
+    Promote(PromoteArgs),
     /// Subscribe to the events of a server and print them as JSON lines
     Subscribe(SubscribeArgs),
     /// Check a running server from outside, as a client; or accept the clock for a store
@@ -111,7 +113,7 @@ pub enum Command {
     /// List, create, change and delete consumer groups of a server; replay parked events
     #[command(subcommand)]
     Group(GroupCommand),
-    /// Check whether an object store keeps the guarantees that backups need
+    /// Check an object store, or create a replicated log in it
     #[command(subcommand)]
     Store(StoreCommand),
     /// Size, build, check, inspect and benchmark filters, without a store

@@ -18,6 +18,7 @@ mod object_backup_outcome;
 mod object_backups;
 mod object_store;
 mod open_kv_store;
+mod replicated_log;
 mod stats_json;
 mod store_kind;
 mod text;
@@ -197,6 +198,7 @@ fn dispatch(line: &CommandLine, matches: &ArgMatches) -> CommandResult<()> {
         Command::Subscribe(args) => events::subscribe::run(args),
         Command::Doctor(args) if args.accept_clock => events::accept_clock::run(db, json, limits),
         Command::Doctor(args) => events::doctor::run(args, json),
+        Command::Promote(args) => events::promote::run(args, json),
         Command::User(command) => events::users::run(command, json),
         Command::Group(command) => events::groups::run(command, json),
         Command::Store(command) => object_store::run(command, json),

@@ -2,20 +2,28 @@
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use umbel_env::Env;
+use umbel_base::shell_word::quote;
+use umbel_env::{Env, Objects};
 use umbel_objects::{Check, CheckOutcome, Probe, ProbeReport, ProbeVerdict};
+use umbel_slots::{InitStep, LogInit, StoreObject};
 
 use crate::errors::{CommandError, CommandResult};
 use crate::io::output::{Output, note};
+use crate::replicated_log::{parse_log_id, slot_error};
 
 /// Difference between the store's clock and this machine's clock that the probe reports.
 const CLOCK_DIFFERENCE_MICROS_MAX: u64 = 60_000_000;
+
+/// Failed requests in a row after which a creation ends.
+const FAILURES_MAX: usize = 5;
 
 /// Commands of `umbel store`.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
     /// Try every guarantee of an object store that backups need; exit code 2 if one is broken
     Probe(ProbeArgs),
+    /// Create a replicated log in an empty prefix of an object store, after a probe
+    Init(InitArgs),
 }
 
 /// Arguments of `store probe`.
@@ -26,10 +34,22 @@ pub struct ProbeArgs {
     pub url: String,
 }
 
+/// Arguments of `store init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// URL of an empty prefix: `file:///DIRECTORY`, `s3://BUCKET/PREFIX`, `gs://...` or `az://...`
+    #[arg(value_name = "URL")]
+    pub url: String,
+    /// Finish an interrupted creation: the id that the refusal of this command named
+    #[arg(long, value_name = "ID", value_parser = parse_log_id)]
+    pub id: Option<String>,
+}
+
 /// Runs a command of `umbel store`.
 pub fn run(command: &StoreCommand, json: bool) -> CommandResult<()> {
     match command {
         StoreCommand::Probe(args) => probe(args, json),
+        StoreCommand::Init(args) => init(args, json),
     }
 }
 
@@ -44,6 +64,75 @@ fn probe(args: &ProbeArgs, json: bool) -> CommandResult<()> {
     }
     output.flush()?;
     conclude(&report)
+}
+
+/// Creates a replicated log.
+fn init(args: &InitArgs, json: bool) -> CommandResult<()> {
+    let env = Env::system();
+    let objects = umbel_objects::open(&env, &args.url).map_err(CommandError::Store)?;
+    let id = match &args.id {
+        Some(id) => u128::from_str_radix(id, 16).unwrap_or_default().to_be_bytes(),
+        None => {
+            // Before the probe, which takes seconds.
+            refuse_log(&env, &*objects)?;
+            env.entropy.id().map_err(CommandError::Store)?
+        }
+    };
+    let report = Probe::new(&env, &*objects).map_err(CommandError::Store)?.run();
+    conclude(&report)?;
+    let object = StoreObject::new(id);
+    let step = create_log(&env, &*objects, object)?;
+    print_log(args, &object, objects.location(), step == InitStep::Created, json)
+}
+
+/// Refuses a prefix that has a replicated log already.
+fn refuse_log(env: &Env, objects: &dyn Objects) -> CommandResult<()> {
+    let found = StoreObject::read(objects, &*env.clock).map_err(slot_error)?;
+    let Some(found) = found else { return Ok(()) };
+    Err(CommandError::usage(format!(
+        "{} has the replicated log {id} already; join it with `umbel serve --store URL --node \
+         NAME --join {id}`, or choose an empty prefix",
+        objects.location(),
+        id = found.id_text()
+    )))
+}
+
+fn create_log(env: &Env, objects: &dyn Objects, object: StoreObject) -> CommandResult<InitStep> {
+    let mut creation = LogInit::new(object).map_err(slot_error)?;
+    let mut failures = 0;
+    loop {
+        match creation.step(objects, &*env.clock) {
+            Ok(InitStep::Again) => failures = 0,
+            Ok(step) => return Ok(step),
+            Err(error) if error.is_temporary() && failures < FAILURES_MAX => failures += 1,
+            Err(error) => return Err(slot_error(error)),
+        }
+    }
+}
+
+fn print_log(
+    args: &InitArgs,
+    object: &StoreObject,
+    location: &str,
+    is_new: bool,
+    json: bool,
+) -> CommandResult<()> {
+    let id = object.id_text();
+    let mut output = Output::new().after("the replicated log was created");
+    if json {
+        output.json(&json!({ "store": location, "log": id, "created": is_new }))?;
+        return output.flush();
+    }
+    let url = quote(&args.url);
+    let verb = if is_new { "created the replicated log" } else { "found the replicated log" };
+    output.line(&format!("{verb} {id} in {location}"))?;
+    output.line("start the first node, which leads, with an empty or missing directory:")?;
+    output.line(&format!("  umbel --db DIR serve --store {url} --node a"))?;
+    output.line("then start others, each with a name and an empty directory of its own:")?;
+    output.line(&format!(
+        "  umbel --db DIR serve --store {url} --node b --join {id} --read-only-replica"
+    ))?;
+    output.flush()
 }
 
 fn word(outcome: &CheckOutcome) -> &'static str {

@@ -11,7 +11,7 @@ use crate::text::escaping::printable_line;
 /// Flags that callers write before a command, with their value as the next argument.
 const FLAGS_BEFORE_COMMAND: [&str; 4] = ["--connect", "--db", "--memory", "--open-tables"];
 /// Names of the commands.
-const COMMANDS: [&str; 32] = [
+const COMMANDS: [&str; 33] = [
     "bench",
     "import",
     "get",
@@ -35,6 +35,7 @@ const COMMANDS: [&str; 32] = [
     "repair",
     "import-events",
     "serve",
+    "promote",
     "subscribe",
     "doctor",
     "user",

@@ -25,6 +25,7 @@ mod suite {
     mod removal_kills;
     mod removals;
     mod repairs;
+    mod replicated_servers;
     #[cfg(feature = "buckets")]
     mod s3_backups;
     mod scavenge_kills;

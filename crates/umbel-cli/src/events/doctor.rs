@@ -52,7 +52,8 @@ const QUOTA_SHARE_FULL: u64 = 100;
 const CERTIFICATE_DAYS_MIN: u64 = 14;
 /// Checks of the store, and those that not every server has.
 const STORE_CHECKS: [&str; 4] = ["store", "clock", "filter", "damage"];
-const OPTIONAL_CHECKS: [&str; 5] = ["disk", "quota", "telemetry", "backup", "kv backup"];
+const OPTIONAL_CHECKS: [&str; 6] =
+    ["disk", "quota", "replication", "telemetry", "backup", "kv backup"];
 /// Age of the events that a continuous backup lacks from which on it needs attention.
 const BACKUP_SECONDS_MAX: u64 = 600;
 
@@ -225,6 +226,7 @@ fn stats_states(
         ("clock", Some(clock_state(stats))),
         ("disk", disk_state(stats)),
         ("quota", quota_state(stats, address)),
+        ("replication", replication_state(stats, address)),
         ("filter", Some(filter_state(stats))),
         ("telemetry", telemetry_state(stats)),
         ("backup", backup_state(stats, "objectBackup")),
@@ -666,6 +668,49 @@ fn filter_state(stats: &Value) -> (FindingState, String) {
     (FindingState::Doubtful, message)
 }
 
+/// Finding about a node of a replicated log; `None` for a server that has its store alone.
+fn replication_state(stats: &Value, address: &ConnectionString) -> Option<(FindingState, String)> {
+    let node = stats.get("replication").filter(|node| node.is_object())?;
+    let text = |name: &str| node[name].as_str().unwrap_or("unknown");
+    let number = |name: &str| node[name].as_u64().unwrap_or_default();
+    let (role, slot, behind) = (text("role"), number("slot"), number("slotsBehind"));
+    let place = format!(
+        "node {} is {role} in epoch {}, at slot {slot} of {}",
+        text("node"),
+        number("epoch"),
+        text("store")
+    );
+    let leader = &node["leader"];
+    let leader = leader["node"].as_str().map(|name| {
+        let host = leader["host"].as_str().unwrap_or("unknown");
+        format!("{name} at {host}:{}", leader["port"].as_u64().unwrap_or_default())
+    });
+    let state = match (role, node["failure"].as_str()) {
+        (_, Some(failure)) => {
+            let remedy = "check the object store, its credentials and the network";
+            return Some((FindingState::Wrong, format!("{place}: {failure}; {remedy}")));
+        }
+        ("leader", None) => return Some((FindingState::Fine, place)),
+        _ => node["isLeaderAlive"] == true,
+    };
+    let leader = leader.unwrap_or_else(|| "unknown".to_string());
+    Some(match (state, behind) {
+        (true, 0) => (FindingState::Fine, format!("{place}; the leader is {leader}")),
+        (true, _) => {
+            let slots = counted(behind, "slot");
+            (FindingState::Doubtful, format!("{place}, {slots} behind the leader {leader}"))
+        }
+        (false, _) => {
+            let promote = umbel_command(&["promote"], address);
+            let message = format!(
+                "{place}; the leader {leader} creates no slots: start it again, or make this node \
+                 the leader with {promote}"
+            );
+            (FindingState::Doubtful, message)
+        }
+    })
+}
+
 /// Finding about the export to an OpenTelemetry collector; `None` if nothing is exported.
 fn telemetry_state(stats: &Value) -> Option<(FindingState, String)> {
     let export = stats["openTelemetry"].as_object()?;
@@ -855,6 +900,7 @@ mod tests {
         let wanted = "http://c:4318 does not accept logs for 9 s (no response); 5 records dropped";
         assert_eq!((state, &message[..]), (FindingState::Doubtful, wanted));
         check_backup_findings();
+        check_replication_findings();
         let (_, message) = version(br#"{"version":"1","authentication":{"type":"insecure"}}"#);
         assert!(message.contains("without users"), "{message}");
         check_page_refusals();
@@ -894,6 +940,32 @@ mod tests {
         assert!(state == FindingState::Unseen && !message.contains("--connect"), "{message}");
         let (state, message) = page_refusal(false, Ok(StatusCode::UNAUTHORIZED));
         assert!(state == FindingState::Unseen && message.contains("USER@HOST"), "{message}");
+    }
+
+    /// Checks the findings about a node of a replicated log.
+    fn check_replication_findings() {
+        let address = ConnectionString::parse("--connect", "http://h:1").unwrap();
+        let found = |role: &str, is_alive: bool, behind: u64, failure: Option<&str>| {
+            let leader = json!({ "node": "a", "host": "h", "port": 2113 });
+            let node = json!({
+                "node": "b", "role": role, "epoch": 3, "slot": 9, "store": "s3://b/p",
+                "leader": leader, "isLeaderAlive": is_alive, "slotsBehind": behind,
+                "failure": failure,
+            });
+            replication_state(&json!({ "replication": node }), &address).unwrap()
+        };
+        assert!(replication_state(&json!({}), &address).is_none());
+        let leads = "node b is leader in epoch 3, at slot 9 of s3://b/p";
+        assert_eq!(found("leader", true, 0, None), (FindingState::Fine, leads.to_string()));
+        let (state, message) = found("follower", true, 0, None);
+        assert!(state == FindingState::Fine && message.ends_with("the leader is a at h:2113"));
+        let (state, message) = found("follower", true, 7, None);
+        assert!(state == FindingState::Doubtful && message.contains("7 slots behind"), "{message}");
+        let (state, message) = found("follower", false, 0, None);
+        let promote = "umbel promote --connect http://h:1";
+        assert!(state == FindingState::Doubtful && message.ends_with(promote), "{message}");
+        let (state, message) = found("leader", true, 0, Some("no answer"));
+        assert!(state == FindingState::Wrong && message.contains("no answer; check"), "{message}");
     }
 
     /// Checks the findings about a continuous backup.

@@ -116,6 +116,14 @@ pub struct SubscribeArgs {
     pub filter: FilterArgs,
 }
 
+/// Arguments of `promote`.
+#[derive(Debug, Args)]
+pub struct PromoteArgs {
+    /// The node.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {

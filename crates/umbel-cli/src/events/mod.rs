@@ -1,6 +1,6 @@
 //! Commands for an event store: `append`, `read`, `streams`, `delete --stream`, `verify`,
 //! `metadata`, `scavenge`, `redact`, `backup`, `restore`, `repair`, `import-events`, `serve`,
-//! `subscribe`, `doctor`, `user`, `group`.
+//! `promote`, `subscribe`, `doctor`, `user`, `group`.
 
 pub mod accept_clock;
 pub mod append;
@@ -19,6 +19,7 @@ pub mod list_streams;
 pub mod name_source;
 pub mod object_backup;
 pub mod open_event_store;
+pub mod promote;
 pub mod read_events;
 pub mod redact;
 pub mod remaining_data;

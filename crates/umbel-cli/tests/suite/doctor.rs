@@ -177,7 +177,7 @@ fn doctor_checks_users_and_certificates() {
     let run = doctor(&format!("{OPS}@"), &trusted).succeeds();
     assert_eq!((state(&run, "user"), state(&run, "write")), ("ok".into(), "ok".into()));
     // An anonymous client lacks permissions; whether it may write shows only in a write.
-    let run = doctor("", &trusted).fails(4, &["1 of 19 checks of the server"]);
+    let run = doctor("", &trusted).fails(4, &["1 of 20 checks of the server"]);
     assert_eq!((state(&run, "user"), state(&run, "store")), ("ok".into(), "skip".into()));
     // Story: the checks for damage, of the disk and of backups were left out without a word.
     for skipped in ["clock", "disk", "quota", "filter", "telemetry", "backup", "damage"] {
@@ -254,7 +254,7 @@ fn doctor_names_the_user_of_a_certificate() {
     assert_eq!((state(&ops, "user"), state(&ops, "store")), ("ok".into(), "ok".into()));
     assert!(ops.text().contains("the user of the certificate CN=ops can log in"), "{ops:?}");
     let nobody = doctor(&certificate("nobody", ExtendedKeyUsagePurpose::ClientAuth));
-    let nobody = nobody.fails(4, &["1 of 18 checks of the server"]);
+    let nobody = nobody.fails(4, &["1 of 19 checks of the server"]);
     assert_eq!((state(&nobody, "user"), state(&nobody, "store")), ("wrong".into(), "skip".into()));
     // The server refuses this one after the handshake, by an alert or the end of the connection.
     let foreign = doctor(&certificate("admin", ExtendedKeyUsagePurpose::ServerAuth));

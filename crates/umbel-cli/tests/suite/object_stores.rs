@@ -81,3 +81,49 @@ fn url_that_names_no_store_is_refused() {
     fixture.bare(&["store", "probe"]).fails(2, &["<URL>"]);
     assert!(fixture.bare(&["store", "--help"]).succeeds().text().contains("probe"));
 }
+
+#[test]
+fn init_creates_one_log_in_a_prefix() {
+    let fixture = Fixture::new();
+    let directory = fixture.path("objects");
+    fs::create_dir(&directory).unwrap();
+    let url = format!("file://{}", directory.display());
+    let text = fixture.bare(&["store", "init", &url]).succeeds().text();
+    let first = text.lines().next().unwrap();
+    let (id, place) = first.strip_prefix("created the replicated log ").unwrap().split_at(32);
+    assert!(id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{text}");
+    assert_eq!(place, format!(" in {url}"));
+    for command in [
+        format!("serve --store {url} --node a"),
+        format!("serve --store {url} --node b --join {id} --read-only-replica"),
+    ] {
+        assert!(text.contains(&command), "{text}");
+    }
+    let taken = format!("has the replicated log {id} already; join it with");
+    fixture.bare(&["store", "init", &url]).fails(2, &[&taken, "choose an empty prefix"]);
+    // The same id finishes a creation, whether it was interrupted or not.
+    let again = fixture.bare(&["store", "init", &url, "--id", id, "--json"]).succeeds().json();
+    assert_eq!(again, json!({ "store": url, "log": id, "created": false }));
+    let other = "0".repeat(32);
+    fixture.bare(&["store", "init", &url, "--id", &other]).fails(2, &[id, "already"]);
+    fixture.bare(&["store", "init", &url, "--id", "7"]).fails(2, &["32 hexadecimal digits"]);
+}
+
+#[test]
+fn init_refuses_prefixes_and_stores_that_it_cannot_use() {
+    let fixture = Fixture::new();
+    let directory = fixture.path("objects");
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("notes.txt"), "not ours").unwrap();
+    let url = format!("file://{}", directory.display());
+    let parts = ["is not empty: it has notes.txt", "choose an empty prefix"];
+    fixture.bare(&["store", "init", &url]).fails(2, &parts);
+    assert!(!directory.join("STORE").exists());
+    let blocked = fixture.path("blocked");
+    fs::create_dir(&blocked).unwrap();
+    fs::write(blocked.join("probe"), "a file in the way").unwrap();
+    let url = format!("file://{}", blocked.display());
+    fixture.bare(&["store", "init", &url]).fails(2, &["must not be used as an object store"]);
+    let missing = format!("file://{}", fixture.path("missing").display());
+    fixture.bare(&["store", "init", &missing]).fails(2, &["is missing; mount its file system"]);
+}

@@ -1,4 +1,4 @@
-//! Backups of an event store in a bucket of an S3 server.
+//! Backups of an event store, and a replicated log, in a bucket of an S3 server.
 //!
 //! The test command starts the server and names it in `UMBEL_TEST_S3` and the variables below it.
 //! Without them each test says that it is skipped.
@@ -7,10 +7,12 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::ops::Range;
 
+use rustix::process::Signal;
 use serde_json::Value;
 use umbel_env::Env;
 use umbel_env::skipped_test::print_skipped;
 
+use super::serve::Serving;
 use super::test_binary::{Fixture, Run, numbered_events};
 
 /// An event store, and an own prefix in the bucket of a server.
@@ -173,4 +175,40 @@ fn endpoint_without_s3_is_refused() {
     let restore = ["restore", "--from", &bucket.url, "--db", &bucket.path("restored")];
     bucket.umbel_as(&endpoint, &bucket.access_key, &restore).fails(4, &["refused"]);
     assert!(!bucket.fixture.path("restored").exists());
+}
+
+#[test]
+fn promoted_follower_over_a_bucket_has_every_acknowledged_event() {
+    let Some(bucket) = bucket("replicated log") else { return };
+    let log = bucket.umbel(&["store", "init", &bucket.url, "--json"]).succeeds().json();
+    let id = log["log"].as_str().unwrap().to_owned();
+    let variables = [
+        ("AWS_ENDPOINT_URL", &*bucket.endpoint),
+        ("AWS_ACCESS_KEY_ID", &*bucket.access_key.0),
+        ("AWS_SECRET_ACCESS_KEY", &*bucket.access_key.1),
+    ];
+    let node = |fixture: &Fixture, node: &str, more: &[&str]| {
+        let flags = ["--insecure", "--durability", "synced", "--store", &bucket.url];
+        let flags = [&flags[..], &["--node", node], more].concat();
+        Serving::with(fixture, &flags, &variables)
+    };
+    let read_all = |serving: &Serving| {
+        let all = ["subscribe", "--all", "--until-caught-up", "--connect", serving.connection()];
+        bucket.fixture.bare(&all).succeeds().text()
+    };
+    let leader = node(&bucket.fixture, "a", &[]);
+    let append = |serving: &Serving, numbers: Range<u64>| {
+        let connect = ["append", "--connect", serving.connection()];
+        bucket.fixture.feed(&connect, numbered_events(numbers).as_bytes()).succeeds();
+    };
+    append(&leader, 0..20);
+    let all = read_all(&leader);
+    assert_eq!(leader.stop(Signal::KILL).0, None);
+    let of_follower = Fixture::new();
+    let follower = node(&of_follower, "b", &["--join", &id, "--read-only-replica"]);
+    assert_eq!(read_all(&follower), all);
+    bucket.fixture.bare(&["promote", "--connect", follower.connection()]).succeeds();
+    append(&follower, 20..25);
+    assert_eq!(read_all(&follower).lines().filter(|line| line.contains("Counted")).count(), 25);
+    assert_eq!(follower.stop(Signal::TERM).0, Some(0));
 }

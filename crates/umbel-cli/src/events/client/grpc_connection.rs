@@ -450,6 +450,15 @@ pub fn status_error(status: &Status) -> CommandError {
         Code::Internal if exception == Some(b"persistent-subscription-failed") => {
             CommandError::usage(text)
         }
+        Code::NotFound if exception == Some(b"not-leader") => {
+            let trailer = |name: &str| status.metadata().get(name)?.to_str().ok();
+            let host = trailer("leader-endpoint-host").unwrap_or("unknown");
+            let port = trailer("leader-endpoint-port").unwrap_or("unknown");
+            CommandError::usage(format!(
+                "the server follows and accepts no writes; the leader is at {host}:{port}: name \
+                 it with --connect"
+            ))
+        }
         // Another user would not help.
         Code::PermissionDenied if text.contains("current password") => CommandError::usage(text),
         Code::PermissionDenied => CommandError::usage(format!("{text}; {ACCESS_REMEDY}")),

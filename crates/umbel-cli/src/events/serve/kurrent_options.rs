@@ -118,7 +118,6 @@ const OPTIONS: [(&str, &[&str]); 21] = [
             "node-priority",
             "commit-count",
             "prepare-count",
-            "read-only-replica",
             "unsafe-allow-surplus-nodes",
             "replication-ip",
             "replication-port",

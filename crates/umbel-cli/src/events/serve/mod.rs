@@ -24,6 +24,7 @@ use crate::events::object_backup;
 use crate::events::open_event_store;
 use crate::events::serve::certificate_host::{certificate_host, reachable_address};
 use crate::events::serve::option_sources::read_options_file;
+use crate::events::serve::replica_start::{ReplicaStart, StartedReplica};
 use crate::events::serve::serve_args::{ServeArgs, ServeOptions};
 use crate::events::serve::serve_config::ServeConfig;
 use crate::events::serve::server_log::{LogFormat, ServerLog, log_lifecycle};
@@ -38,6 +39,7 @@ pub mod kurrent_options;
 pub mod option_sources;
 pub mod otlp_flags;
 pub mod otlp_options;
+pub mod replica_start;
 pub mod serve_args;
 pub mod serve_config;
 pub mod server_log;
@@ -135,9 +137,23 @@ fn serve(
         check_backup_directory(&config.db, target)?;
     }
     let object_backup = continuous_backup(&config.options)?;
+    let replica = ReplicaStart::check(&config.db, &config.options)?;
     let server = Config { telemetry, object_backup, ..server_config(config, security) };
     let prepared = Server::prepare(&server).map_err(start_error)?;
     let is_new = !is_event_store(&config.db);
+    if let Some(replica) = replica {
+        let address = prepared.address().map_err(start_error)?;
+        let replica = replica.open(&config.db, config.store_options(), address)?;
+        if is_new {
+            announce_creation("event store", &config.db, config);
+        }
+        let node = Some(Arc::clone(&replica.node));
+        let running = prepared.start(replica.store.clone(), Config { replica: node, ..server });
+        let served = running
+            .map_err(start_error)
+            .and_then(|running| serve_until_stopped(running, config, security, log, json));
+        return stop_replica(replica, served);
+    }
     let store = open_event_store::open_or_create_with(Some(&config.db), config.store_options())?;
     if is_new {
         announce_creation("event store", &config.db, config);
@@ -159,6 +175,12 @@ fn serve(
     served?;
     closed.0?;
     Ok(closed.1?)
+}
+
+/// Stops a node whose server has stopped. The end of a node stops its server, too.
+fn stop_replica(replica: StartedReplica, served: CommandResult<()>) -> CommandResult<()> {
+    let stopped = replica.stop();
+    served.and(stopped)
 }
 
 /// Serves until a signal or a client's call `Shutdown` stops the server.
@@ -267,10 +289,12 @@ fn announce(
     let operator = operator_address(address, config, security);
     announce_stores(config);
     log_lifecycle(&format!("the console is at {}/console/", operator.origin()));
-    let options = ["-H", "content-type: application/json", "-H", "kurrent-eventtype: Opened"];
-    let options = [&options[..], &["-d", "{}"]].concat();
-    let append = curl_command(&operator, &options, "/streams/cart-42");
-    log_lifecycle(&format!("append an event: {append}"));
+    if !config.options.read_only_replica {
+        let options = ["-H", "content-type: application/json", "-H", "kurrent-eventtype: Opened"];
+        let options = [&options[..], &["-d", "{}"]].concat();
+        let append = curl_command(&operator, &options, "/streams/cart-42");
+        log_lifecycle(&format!("append an event: {append}"));
+    }
     log_lifecycle(&listening_message(address, security));
     Ok(())
 }
@@ -298,6 +322,10 @@ fn announce_stores(config: &ServeConfig) {
         log_lifecycle(&format!(
             "appends are refused once the event log has {quota_bytes} bytes (--log-quota)"
         ));
+    }
+    if let (Some(url), Some(node)) = (&config.options.store, &config.options.node) {
+        let place = location(url);
+        log_lifecycle(&format!("this is node {node} of the replicated log in {place} (--store)"));
     }
     if let Some(url) = &config.options.backup_to {
         let (place, seconds) = (location(url), config.options.backup_interval.as_secs());

@@ -41,7 +41,7 @@ const OTEL_VARIABLES: [(&str, &str); 11] = [
 /// Prefix of those variables.
 pub const OTEL_PREFIX: &str = "OTEL_";
 /// Options that have the same meaning in KurrentDB.
-const KURRENT_OPTIONS: [&str; 15] = [
+const KURRENT_OPTIONS: [&str; 16] = [
     "db",
     "mem-db",
     "log-level",
@@ -57,6 +57,7 @@ const KURRENT_OPTIONS: [&str; 15] = [
     "advertise-host-to-client-as",
     "advertise-node-port-to-client-as",
     "stream-existence-filter-size",
+    "read-only-replica",
 ];
 /// Options that can be set in parts or by an earlier name, with these names.
 const PARTS: [(&str, &[&str]); 3] = [
@@ -125,6 +126,11 @@ impl OptionSources {
     /// Notices about the given options, one line each, for the log.
     pub fn notices(&self) -> &[String] {
         &self.notices
+    }
+
+    /// Adds a notice about an option that has no effect here.
+    pub fn add_notice(&mut self, notice: String) {
+        self.notices.push(notice);
     }
 
     /// Adds a notice for each of KurrentDB's variables that has no effect. Values are not shown:

@@ -11,12 +11,14 @@ use umbel::Durability;
 use umbel_events::limits::CHUNK_BYTES_MIN;
 use umbel_events::{ExistenceSize, StoreOptions};
 use umbel_server::{CollectorEndpoint, PASSWORD_BYTES_MAX, ScavengeSchedule, Secret};
+use umbel_slots::NodeClaim;
 
 use crate::events::event_args::parse_copy_rate;
 use crate::events::serve::kurrent_options::IgnoredOptions;
 use crate::events::serve::otlp_flags::{self, SignalList};
 use crate::events::serve::server_log::{self, LogFormat};
 use crate::events::timestamps::parse_age;
+use crate::replicated_log::parse_log_id;
 use crate::text::numbers::{integer_parser, parse_switch};
 
 /// Maximum size of an existence filter of fixed size.
@@ -89,6 +91,21 @@ pub struct ServeOptions {
     /// MiB per processor or twice the appended bytes while many events are appended]
     #[arg(long, value_name = "BYTES", value_parser = parse_copy_rate)]
     pub backup_throttle: Option<u64>,
+    /// Object store with the replicated log of this node, which `umbel store init` created, like
+    /// s3://bucket/prefix; needs --node
+    #[arg(long, value_name = "URL", value_parser = parse_url)]
+    pub store: Option<String>,
+    /// Name of this node, which no other node of the log of --store has
+    #[arg(long, value_name = "NAME", value_parser = parse_node)]
+    pub node: Option<String>,
+    /// Id of the log of --store, with which an empty directory joins a log that has events
+    #[arg(long, value_name = "ID", value_parser = parse_log_id)]
+    pub join: Option<String>,
+    /// Only follow the log of --store; lead only after `umbel promote`
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value = "false", default_missing_value = "true", hide_default_value = true,
+        value_name = "BOOL", value_parser = parse_switch)]
+    pub read_only_replica: bool,
     /// Cron expression in UTC of automatic scavenges, such as "0 3 * * *", until a client sets
     /// another schedule
     #[arg(long, value_name = "CRON", value_parser = parse_schedule)]
@@ -253,6 +270,10 @@ fn parse_url(text: &str) -> Result<String, String> {
             Err("must be the URL of an object store, like file:///mnt/share/backups".to_string())
         }
     }
+}
+
+fn parse_node(text: &str) -> Result<String, String> {
+    NodeClaim::name(text).map(|_| text.to_string())
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {

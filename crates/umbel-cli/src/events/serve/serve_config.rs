@@ -45,6 +45,10 @@ pub struct ServeConfig {
     pub options: ServeOptions,
 }
 
+/// Reason why a node of a replicated log makes no backups.
+const NO_BACKUPS: &str = "a replicated log cannot be backed up yet, and its object store has all \
+                          events";
+
 /// Printed option: name, value and source.
 type PrintedOption = (&'static str, Value, String);
 
@@ -59,7 +63,7 @@ impl ServeConfig {
         flags: Option<&ArgMatches>,
     ) -> CommandResult<(ServeConfig, OptionSources)> {
         let command = Self::command();
-        let sources = OptionSources::merge(&command, file, variables, flags)?;
+        let mut sources = OptionSources::merge(&command, file, variables, flags)?;
         let parsed = command.try_get_matches_from(sources.to_flags());
         let config = parsed.and_then(|matches| Self::from_arg_matches(&matches));
         let mut config = config.map_err(|error| value_error(&sources, &error))?;
@@ -70,6 +74,7 @@ impl ServeConfig {
         }
         config.check_memory(&sources)?;
         config.check_backup(&sources)?;
+        config.check_replication(&mut sources)?;
         Ok((config, sources))
     }
 
@@ -119,6 +124,57 @@ impl ServeConfig {
             ))),
             None => Ok(()),
         }
+    }
+
+    /// Returns an error, with the source of the option, if an option contradicts the replicated log
+    /// of `store`, or has no effect without one.
+    fn check_replication(&self, sources: &mut OptionSources) -> CommandResult<()> {
+        let options = &self.options;
+        if options.store.is_none() {
+            return check_without_log(options.read_only_replica, sources);
+        }
+        let place = |name: &str| match sources.get(name) {
+            Some(value) => value.place.clone(),
+            None => format!("--{name}"),
+        };
+        if options.node.is_none() {
+            return Err(CommandError::Usage(format!(
+                "{} needs a name of this node, which no other node of the log has; give it one \
+                 with --node NAME",
+                place("store")
+            )));
+        }
+        let unsupported = [
+            ("mem-db", options.mem_db, "the directory of a node must outlive its process"),
+            (
+                "durability",
+                options.durability == Durability::Buffered,
+                "a node acknowledges an append once it is on disk and in a slot",
+            ),
+            ("kv", options.kv, "keys and values are not replicated"),
+            ("backup-dir", options.backup_dir.is_some(), NO_BACKUPS),
+            ("backup-to", options.backup_to.is_some(), NO_BACKUPS),
+            (
+                "scavenge-schedule",
+                options.scavenge_schedule.is_some(),
+                "a replicated log cannot be scavenged yet",
+            ),
+            ("accept-clock", options.accept_clock, "a node cannot begin a clock epoch yet"),
+        ];
+        if let Some((name, _, reason)) = unsupported.into_iter().find(|(_, is_set, _)| *is_set) {
+            let (place, store) = (place(name), place("store"));
+            return Err(CommandError::Usage(format!(
+                "{place} contradicts {store}: {reason}; remove {place}"
+            )));
+        }
+        if options.listen.ip().is_unspecified() && options.advertise.is_none() {
+            return Err(CommandError::Usage(format!(
+                "{} is no address that clients of other nodes can reach, and the leader states its \
+                 address in the log; name one with --advertise HOST:PORT",
+                place("listen")
+            )));
+        }
+        Ok(())
     }
 
     /// Writes every option with its value and source, as a config file or as JSON.
@@ -201,6 +257,10 @@ impl ServeConfig {
             ("backup-interval", json!(age(options.backup_interval))),
             ("backup-keep", json!(options.backup_keep.map(age))),
             ("backup-throttle", json!(options.backup_throttle)),
+            ("store", json!(options.store.as_deref().map(location))),
+            ("node", json!(options.node)),
+            ("join", json!(options.join)),
+            ("read-only-replica", json!(options.read_only_replica)),
             ("scavenge-schedule", json!(schedule)),
             ("log-quota", json!(options.log_quota)),
             ("durability", json!(durability_name(options.durability))),
@@ -222,6 +282,25 @@ impl ServeConfig {
         let lines = values.into_iter();
         lines.map(|(name, value)| (name, value, sources.source(name))).collect()
     }
+}
+
+/// Returns an error for an option of a replicated log without one. KurrentDB's name of a replica is
+/// accepted, as its other options are.
+fn check_without_log(is_replica: bool, sources: &mut OptionSources) -> CommandResult<()> {
+    if let Some(value) = ["node", "join"].into_iter().find_map(|name| sources.get(name)) {
+        let place = &value.place;
+        return Err(CommandError::Usage(format!(
+            "{place} has no effect without a replicated log; name its object store with --store \
+             URL, or remove {place}"
+        )));
+    }
+    let place = sources.get("read-only-replica").map(|value| value.place.clone());
+    if let Some(place) = place.filter(|_| is_replica) {
+        sources.add_notice(format!(
+            "{place} has no effect without --store URL: the server is a single node, which leads"
+        ));
+    }
+    Ok(())
 }
 
 /// Formats an age so that its parser reads it again.
@@ -354,6 +433,11 @@ mod tests {
             ("UMBEL_BACKUP_INTERVAL", "25h", "must be 1s to 24h"),
             ("UMBEL_BACKUP_KEEP", "long", "UMBEL_BACKUP_KEEP is long, but must be an age"),
             ("UMBEL_BACKUP_THROTTLE", "20", "must have a unit, such as 20MiB"),
+            ("UMBEL_NODE", "a", "UMBEL_NODE has no effect without a replicated log"),
+            ("UMBEL_NODE", "a/b", "UMBEL_NODE is a/b, but must have 1 to 64 letters"),
+            ("UMBEL_JOIN", "7", "UMBEL_JOIN is 7, but must be the id that `umbel store init`"),
+            ("UMBEL_STORE", "/mnt/a", "UMBEL_STORE is /mnt/a, but must be the URL of an object"),
+            ("UMBEL_STORE", "file:///a", "UMBEL_STORE needs a name of this node"),
             ("UMBEL_BACKUP_KEEP", "30d", "UMBEL_BACKUP_KEEP has no effect without an object store"),
             ("UMBEL_BACKUP_THROTTLE", "1MiB", "name one with --backup-to URL"),
             ("UMBEL_ADMIN_PASSWORD", "", "the password of admin has 0 bytes, but must have 1 to"),
