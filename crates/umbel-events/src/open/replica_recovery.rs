@@ -112,7 +112,7 @@ fn create(
             folder.display()
         )));
     }
-    let state = ReplicaState::new(log.id, manifest.instance);
+    let state = ReplicaState::new(log, manifest.instance);
     if manifest.seed == log.seed {
         state.write(env, folder)?;
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{LazyLock, mpsc};
 use std::time::Duration;
 
 use umbel_env::{Env, ObjectName};
@@ -17,7 +17,11 @@ use umbel_slots::{ChainState, LogId, ObjectContent, Slot, SlotEntry, SlotIds, Sl
 
 use super::support::{all, event, id, options, outline};
 
-const LOG: ReplicatedLog = ReplicatedLog { id: [7; 16], seed: [9; 16] };
+static LOG: LazyLock<ReplicatedLog> = LazyLock::new(|| ReplicatedLog {
+    id: [7; 16],
+    seed: [9; 16],
+    settings: SlotSettings::default(),
+});
 const FOLDER: &str = "/events";
 /// Upper bound of a wait, which is exceeded only if a call never comes.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -36,7 +40,7 @@ struct Node {
 
 impl Node {
     fn try_open(sim: &Sim) -> umbel_events::Result<Node> {
-        let (store, log, applier) = Store::open_replica(FOLDER, replica_options(sim), LOG)?;
+        let (store, log, applier) = Store::open_replica(FOLDER, replica_options(sim), *LOG)?;
         Ok(Node { sim: sim.clone(), store, log, applier })
     }
 
@@ -669,7 +673,7 @@ fn directory_of_a_replica_is_opened_by_its_cluster_only() {
         let error = refused.expect_err("a replica").to_string();
         assert!(error.contains("start the node with the options of the cluster"), "{error}");
     }
-    for other in [ReplicatedLog { id: [1; 16], ..LOG }, ReplicatedLog { seed: [1; 16], ..LOG }] {
+    for other in [ReplicatedLog { id: [1; 16], ..*LOG }, ReplicatedLog { seed: [1; 16], ..*LOG }] {
         let refused = Store::open_replica(FOLDER, replica_options(&sim), other);
         let error = refused.expect_err("another log").to_string();
         assert!(error.contains("belongs to another replicated log"), "{error}");

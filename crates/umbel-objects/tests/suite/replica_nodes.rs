@@ -32,7 +32,10 @@ impl Log {
     fn new() -> Log {
         let folder = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(folder.path().join("objects")).expect("created");
-        let log = Log { folder, object: StoreObject::new([7; 16]) };
+        let mut object = StoreObject::new([7; 16]);
+        // The first settings of a log are those of its STORE, not those of the binary.
+        object.settings.follower_wait_micros = 6_000_000;
+        let log = Log { folder, object };
         let (objects, clock) = (log.objects(), Env::system().clock);
         let mut init = LogInit::new(log.object).expect("valid constants");
         while init.step(&*objects, &*clock).expect("no fault") == InitStep::Again {}

@@ -15,7 +15,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{Decoder, Error, Result, varint};
 use umbel_env::{Access, Env};
 use umbel_log::{END_RECORD_BYTES, HEADER_BYTES};
-use umbel_slots::{ChainState, LogId, Slot, SlotEntry, StoreObject};
+use umbel_slots::{ChainState, LogId, Slot, SlotEntry, SlotSettings, StoreObject};
 
 /// Kind of the event log's chunks among the logs of slots.
 pub const EVENT_LOG_KIND: u8 = 1;
@@ -40,6 +40,8 @@ pub struct ReplicatedLog {
     pub id: [u8; 16],
     /// Seed of the event store: the ids of links depend on it.
     pub seed: [u8; 16],
+    /// Settings before the first slot.
+    pub settings: SlotSettings,
 }
 
 impl ReplicatedLog {
@@ -50,7 +52,7 @@ impl ReplicatedLog {
         for (offset, half) in (0..).zip(seed.chunks_exact_mut(8)) {
             half.copy_from_slice(&checksum(SEED_CHECKSUM_ID, offset, &object.store).to_le_bytes());
         }
-        ReplicatedLog { id: object.store, seed }
+        ReplicatedLog { id: object.store, seed, settings: object.settings }
     }
 }
 
@@ -90,10 +92,10 @@ pub struct ReplicaState {
 }
 
 impl ReplicaState {
-    /// The state before the first slot.
-    pub fn new(store: [u8; 16], instance: [u8; 16]) -> ReplicaState {
-        let chain = ChainState::default();
-        ReplicaState { store, instance, has_led: false, cut: 0, chain, last_log: None }
+    /// The state of a directory with this instance before the first slot of a log.
+    pub fn new(log: &ReplicatedLog, instance: [u8; 16]) -> ReplicaState {
+        let chain = ChainState { settings: log.settings, ..ChainState::default() };
+        ReplicaState { store: log.id, instance, has_led: false, cut: 0, chain, last_log: None }
     }
 
     /// Adds the next slot.

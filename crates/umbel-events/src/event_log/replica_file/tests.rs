@@ -18,9 +18,13 @@ fn slot(state: &ReplicaState, uid: u8, entries: Vec<SlotEntry>) -> Slot {
     slot
 }
 
+fn log_with_id(id: [u8; 16]) -> ReplicatedLog {
+    ReplicatedLog { id, seed: [0; 16], settings: SlotSettings::default() }
+}
+
 /// The state of the page: after two slots, of which the second one has records of chunk 5.
 fn example() -> ReplicaState {
-    let mut state = ReplicaState::new([0xaa; 16], [0xbb; 16]);
+    let mut state = ReplicaState::new(&log_with_id([0xaa; 16]), [0xbb; 16]);
     let begins = SlotEntry::EpochBegins { host: "a".into(), port: 2113 };
     let first = slot(&state, 0x11, vec![begins]);
     state.advance(&first).expect("it follows");
@@ -73,7 +77,7 @@ fn state_follows_the_slots() {
 fn states_round_trip_and_changed_bytes_are_damage() {
     let path = Path::new(FILE_NAME);
     let led = ReplicaState { has_led: true, cut: 3, ..example() };
-    for state in [example(), led, ReplicaState::new([1; 16], [2; 16])] {
+    for state in [example(), led, ReplicaState::new(&log_with_id([1; 16]), [2; 16])] {
         let bytes = state.encode();
         assert_eq!(ReplicaState::decode(&bytes, path).expect("just encoded"), state);
         for len in 0..bytes.len() {
@@ -109,7 +113,7 @@ fn failed_write_is_repeated() {
     env.files.create_dir_all(folder).expect("created");
     assert_eq!(ReplicaState::read(&env, folder).expect("readable"), None);
     check_not_replica(&env, folder).expect("no replica");
-    let mut state = ReplicaState::new([1; 16], [2; 16]);
+    let mut state = ReplicaState::new(&log_with_id([1; 16]), [2; 16]);
     state.write(&env, folder).expect("written");
     check_not_replica(&env, folder).expect_err("a replica");
     let record = ReplicaRecord::new(&env, folder, state.clone());
