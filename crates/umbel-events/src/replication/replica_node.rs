@@ -6,8 +6,10 @@
 //!     └──────────────────────────── overtaken ─────────────────────────┘
 //! ```
 //!
-//! A node is to lead if an operator promotes it, if the log has no slot yet, or if the node led
-//! last. The latter two require that it is no read-only replica.
+//! A node is to lead if an operator promotes it, if the log has no slot yet, if the node led last,
+//! if the leader gave up its epoch, or if it created no slot for the time that followers wait. All
+//! but the first require that the node is no read-only replica. How long a node waits decides only
+//! when it becomes a candidate: the object store decides which candidate leads.
 //!
 //! INVARIANT: a node that led never follows in the same process (B10): its store has ended.
 
@@ -19,8 +21,8 @@ use std::time::Duration;
 use umbel_base::ignore_poison::IgnorePoison;
 use umbel_env::{Clock, Env, Objects};
 use umbel_slots::{
-    ChainState, FollowStep, SLOT_BYTES_MAX, SLOT_PREFIX, Slot, SlotEntry, SlotError, SlotFollower,
-    SlotResult, StoreObject, slot_name,
+    ChainState, Contact, FollowStep, SLOT_BYTES_MAX, SLOT_PREFIX, Slot, SlotEntry, SlotError,
+    SlotFollower, SlotResult, StoreObject, slot_name,
 };
 
 use crate::replication::deadline_objects::DeadlineObjects;
@@ -41,6 +43,13 @@ const LATER_SLOTS_MAX: usize = 1000;
 const SLOTS_BEFORE_COUNT: u64 = 16;
 /// Time between two counts of the later slots.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest wait of a follower before it becomes a candidate, after the leader gave up its epoch.
+const RESIGNED_WAIT_MAX: Duration = Duration::from_millis(250);
+/// Share of the time that followers wait, by which nodes wait longer than that. With a random part
+/// of it, most of them see the slot of the first candidate before they become candidates.
+const WAIT_SPREAD_SHARE: u32 = 4;
+/// Maximum difference between the clocks of a candidate and of the object store (C21).
+const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(60);
 /// Reason why a node cannot continue from a snapshot.
 const SNAPSHOT_UNSUPPORTED: &str = "slots that this node needs were deleted, and this Umbel loads \
      no snapshots of replicated logs; use a newer one";
@@ -148,6 +157,8 @@ struct NodeDriver {
     slots_in_row: u64,
     /// The node's clock at the last count of later slots.
     counted: Duration,
+    /// Random part of the spread that the node waits until its next candidacy, of 255.
+    spread: u8,
 }
 
 impl ReplicaNode {
@@ -165,8 +176,12 @@ impl ReplicaNode {
     ) -> Result<ReplicaNode> {
         let location = objects.location().to_owned();
         let end = applier.chain()?.end;
-        let follow =
-            FollowProgress { slot: end.number, epoch: end.epoch, ..FollowProgress::default() };
+        let follow = FollowProgress {
+            slot: end.number,
+            epoch: end.epoch,
+            has_resigned: end.has_resigned,
+            ..FollowProgress::default()
+        };
         let (wish, is_ready, lead, leader, end) = (Wish::Follow, false, None, None, None);
         let state = NodeState { wish, is_ready, follow, lead, leader, end };
         let shared = Arc::new(NodeShared {
@@ -189,6 +204,7 @@ impl ReplicaNode {
             failures: 0,
             slots_in_row: 0,
             counted: Duration::ZERO,
+            spread: 0,
         };
         env.threads.spawn("umbel-replica", Box::new(move || run(driver)))?;
         let clock = Arc::clone(&env.clock);
@@ -208,6 +224,20 @@ impl ReplicaNode {
     /// Whether the node leads, and its store accepts writes.
     pub fn is_leader(&self) -> bool {
         self.shared.is_leader.load(Ordering::Acquire)
+    }
+
+    /// Whether the node leads, and created its last slot within the lease: no other node leads by
+    /// then, unless this machine was paused without a trace in its clock.
+    pub fn has_lease(&self) -> bool {
+        if !self.is_leader() {
+            return false;
+        }
+        let now = self.clock.now_with_suspends();
+        // Before a follower becomes a candidate, whatever the log states.
+        let follower_wait = Duration::from_micros(self.object.settings.follower_wait_micros);
+        let lease = Duration::from_micros(self.object.lease_micros).min(follower_wait / 2);
+        let state = self.shared.lock();
+        state.lead.as_ref().is_some_and(|progress| progress.has_lease(now, lease))
     }
 
     /// Reason why the node serves no more; `None` before the end.
@@ -382,7 +412,12 @@ impl NodeDriver {
             match self.lead(*follower) {
                 // The store is open, and follows the slots of the other node.
                 LeaderEnd::Overtaken => {
-                    self.shared.change(|state| state.lead = None);
+                    let now = self.now();
+                    self.shared.change(|state| {
+                        state.lead = None;
+                        // Otherwise the node is a candidate again before it reads the other slot.
+                        state.follow.applied = Some(now);
+                    });
                 }
                 end => return end,
             }
@@ -396,6 +431,9 @@ impl NodeDriver {
             Ok(chain) => chain,
             Err(error) => return failed(error),
         };
+        if let Err(error) = self.draw_spread() {
+            return failed(error);
+        }
         let (store, times) = (self.object.store, self.object.times());
         let mut follower = SlotFollower::new(store, times, Some(chain));
         loop {
@@ -415,8 +453,8 @@ impl NodeDriver {
                 Ok(FollowStep::Current(None)) => {
                     self.wait_after_failure("the object store states no time".into());
                 }
-                Ok(FollowStep::Current(Some(_))) => {
-                    if self.decide(follower.chain()) {
+                Ok(FollowStep::Current(Some(contact))) => {
+                    if self.decide(follower.chain(), contact) {
                         return Followed::Lead(Box::new(follower));
                     }
                 }
@@ -478,8 +516,15 @@ impl NodeDriver {
         page.ok().map(|page| page.value.objects.len() as u64)
     }
 
+    fn draw_spread(&mut self) -> Result<()> {
+        let mut drawn = [0];
+        self.env.entropy.fill(&mut drawn)?;
+        self.spread = drawn[0];
+        Ok(())
+    }
+
     /// There is no later slot: returns whether the node begins an epoch. Otherwise waits.
-    fn decide(&mut self, chain: &ChainState) -> bool {
+    fn decide(&mut self, chain: &ChainState, contact: Contact) -> bool {
         self.failures = 0;
         self.slots_in_row = 0;
         let now = self.now();
@@ -494,8 +539,11 @@ impl NodeDriver {
             self.wait_after_failure(error.to_string());
             return false;
         }
-        if self.is_to_lead(chain) {
-            return true;
+        if self.is_to_lead(chain, now) {
+            match clock_refusal(contact) {
+                None => return true,
+                Some(refusal) => self.shared.change(|state| state.follow.failure = Some(refusal)),
+            }
         }
         self.shared.change(|state| state.is_ready = true);
         self.shared.pause(self.options.poll_interval);
@@ -503,18 +551,32 @@ impl NodeDriver {
     }
 
     /// Whether the node begins an epoch at the end of this chain.
-    fn is_to_lead(&self, chain: &ChainState) -> bool {
+    fn is_to_lead(&self, chain: &ChainState, now: Duration) -> bool {
         let state = self.shared.lock();
         let led_last = || {
             let own = &self.options.leader.node;
             state.leader.as_ref().is_some_and(|leader| leader.node == *own)
         };
+        let is_overdue = || {
+            let applied = state.follow.applied.unwrap_or(now);
+            now.saturating_sub(applied) >= self.candidacy_wait(chain)
+        };
         match state.wish {
             Wish::Lead => true,
             Wish::Follow if self.options.is_read_only => false,
-            Wish::Follow => chain.end.number == 0 || led_last(),
+            Wish::Follow => chain.end.number == 0 || led_last() || is_overdue(),
             Wish::Resign | Wish::Stop => false,
         }
+    }
+
+    /// Time without a slot after which the node becomes a candidate.
+    fn candidacy_wait(&self, chain: &ChainState) -> Duration {
+        let random = |longest: Duration| longest * u32::from(self.spread) / u32::from(u8::MAX);
+        if chain.end.has_resigned {
+            return random(RESIGNED_WAIT_MAX);
+        }
+        let wait = Duration::from_micros(chain.settings.follower_wait_micros);
+        wait + random(wait / WAIT_SPREAD_SHARE)
     }
 
     /// Reads the address of the leader, if its first slot was applied before this start.
@@ -584,6 +646,19 @@ impl NodeDriver {
     }
 }
 
+/// Returns the reason why a node with this contact is no candidate: the events of a leader have the
+/// times of its clock.
+fn clock_refusal(contact: Contact) -> Option<String> {
+    let difference = contact.wall_micros.abs_diff(contact.store_micros);
+    (Duration::from_micros(difference) > CLOCK_DIFFERENCE_MAX).then(|| {
+        let seconds = difference / 1_000_000;
+        format!(
+            "the clocks of this node and of the object store differ by {seconds} s, so this node \
+             does not lead; set its clock"
+        )
+    })
+}
+
 fn failed(reason: impl ToString) -> Followed {
     Followed::Ended(LeaderEnd::Failed(reason.to_string()))
 }
@@ -592,4 +667,26 @@ fn failed(reason: impl ToString) -> Followed {
 fn leader_of(slot: &Slot) -> Option<LeaderAddress> {
     let SlotEntry::EpochBegins { host, port } = slot.entries.first()? else { return None };
     Some(LeaderAddress { node: slot.node.clone(), host: host.clone(), port: *port })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_with_a_wrong_clock_is_no_candidate() {
+        let second = 1_000_000;
+        let contact = |wall_micros, store_micros| Contact {
+            node: Duration::from_secs(5),
+            wall_micros,
+            store_micros,
+        };
+        for (wall, store) in [(1000, 1000), (1060, 1000), (1000, 1060)] {
+            assert_eq!(clock_refusal(contact(wall * second, store * second)), None);
+        }
+        for (wall, store) in [(1061, 1000), (1000, 1061)] {
+            let refusal = clock_refusal(contact(wall * second, store * second)).expect("refused");
+            assert!(refusal.contains("differ by 61 s") && refusal.contains("clock"), "{refusal}");
+        }
+    }
 }

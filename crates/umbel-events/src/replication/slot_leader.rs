@@ -108,6 +108,8 @@ pub struct LeaderProgress {
     slot: u64,
     /// The node's clock before the last successful creation.
     success: Option<Duration>,
+    /// Whether the node is to give up its epoch, so that another one can lead at any moment.
+    is_resigning: bool,
     failure: Option<String>,
 }
 
@@ -142,6 +144,12 @@ struct Leadership {
 type Next = (Phase, LeaderStep);
 
 impl LeaderProgress {
+    /// Whether the node leads and will go on, and its last slot is at most this old.
+    pub fn has_lease(&self, now: Duration, lease: Duration) -> bool {
+        let is_recent = |success: Duration| now.saturating_sub(success) <= lease;
+        self.role == LeaderRole::Leader && !self.is_resigning && self.success.is_some_and(is_recent)
+    }
+
     /// The status at this moment of the node's clock. `log` is that of the leader.
     pub fn status(&self, now: Duration, log: &LogReplication) -> LeaderStatus {
         LeaderStatus {
@@ -190,7 +198,14 @@ impl SlotLeader {
             object,
             options,
             phase: Phase::Candidate(Box::new(Candidacy { takeover, began: None })),
-            progress: LeaderProgress { role, epoch, slot, success: None, failure: None },
+            progress: LeaderProgress {
+                role,
+                epoch,
+                slot,
+                success: None,
+                is_resigning: false,
+                failure: None,
+            },
             failures: 0,
             resignation: None,
         }
@@ -231,6 +246,7 @@ impl SlotLeader {
     /// ends. A candidate ends at once.
     pub fn resign(&mut self) {
         self.resignation = self.resignation.or(Some(RESIGNATION_SLOTS_MAX));
+        self.progress.is_resigning = true;
     }
 
     /// Ends the leader without a resignation, and with it the store. A candidate's store stays
