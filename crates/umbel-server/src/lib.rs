@@ -69,4 +69,5 @@ pub use config::Config;
 pub use consumer_groups::parked_stream::parked_streams;
 pub use kv_store::KvConfig;
 pub use protocol::grpc_status::{LOG_QUOTA, missing_space};
+pub use server::stop_signals::StopSignals;
 pub use server::{Interrupts, Prepared, Running, Server, StartError};

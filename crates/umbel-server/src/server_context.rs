@@ -250,9 +250,9 @@ impl ServerContext {
     }
 
     /// Returns the leader elsewhere, if it is known, as an error; `Ok` if this server accepts
-    /// writes.
+    /// writes, and no other one does by the lease of the leader.
     pub fn check_leader(&self) -> Result<(), Option<LeaderAddress>> {
-        let Some(node) = self.replica.as_ref().filter(|node| !node.is_leader()) else {
+        let Some(node) = self.replica.as_ref().filter(|node| !node.has_lease()) else {
             return Ok(());
         };
         // A node that led, or that does not lead yet, is no place to go to.

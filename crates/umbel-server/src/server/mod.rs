@@ -28,6 +28,7 @@ use crate::kv_store::{KvConfig, KvStore};
 use crate::resources::worker_times::TaskSpawner;
 use crate::server::backup_directory_check::{check_backup_directory, check_backup_owner};
 use crate::server::listener::ListenerLimits;
+use crate::server::stop_signals::{SignalAction, Signals};
 #[cfg(feature = "otlp")]
 use crate::server::telemetry_exporter::TelemetryExporter;
 use crate::server_context::ServerContext;
@@ -40,6 +41,7 @@ pub mod metric_sampler;
 pub mod preface_timeout;
 pub mod replica_watch;
 pub mod router;
+pub mod stop_signals;
 pub mod store_directory_watch;
 #[cfg(feature = "otlp")]
 pub mod telemetry_exporter;
@@ -442,62 +444,6 @@ fn bind_socket(address: SocketAddr) -> io::Result<TcpSocket> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)
-}
-
-/// Action that a signal requests.
-#[derive(Debug, Clone, Copy)]
-enum SignalAction {
-    /// Stop the server; the name is the signal's.
-    Stop(&'static str),
-    /// Reload the certificates if they changed.
-    #[cfg_attr(not(unix), expect(dead_code, reason = "there is no such signal"))]
-    ReloadCertificates,
-}
-
-#[cfg(unix)]
-#[derive(Debug)]
-struct Signals {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-    hang_up: tokio::signal::unix::Signal,
-}
-
-#[cfg(unix)]
-impl Signals {
-    fn listen() -> io::Result<Signals> {
-        use tokio::signal::unix::{SignalKind, signal};
-        // A file that reaches its length limit (`ulimit -f`) would end the process. Once a handler
-        // was installed, the write fails instead, as on a full disk.
-        drop(signal(SignalKind::from_raw(umbel_env::FILE_SIZE_SIGNAL))?);
-        let (terminate, interrupt) =
-            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        Ok(Signals { terminate, interrupt, hang_up: signal(SignalKind::hangup())? })
-    }
-
-    async fn next(&mut self) -> SignalAction {
-        tokio::select! {
-            _ = self.terminate.recv() => SignalAction::Stop("SIGTERM"),
-            _ = self.interrupt.recv() => SignalAction::Stop("SIGINT"),
-            _ = self.hang_up.recv() => SignalAction::ReloadCertificates,
-        }
-    }
-}
-
-#[cfg(not(unix))]
-#[derive(Debug)]
-struct Signals;
-
-#[cfg(not(unix))]
-impl Signals {
-    fn listen() -> io::Result<Signals> {
-        Ok(Signals)
-    }
-
-    async fn next(&mut self) -> SignalAction {
-        // Without support for Ctrl-C handlers, it ends the process by itself.
-        let _ = tokio::signal::ctrl_c().await;
-        SignalAction::Stop("Ctrl-C")
-    }
 }
 
 /// The served key-value store, and the thread that writes it.

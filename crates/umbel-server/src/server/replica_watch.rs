@@ -1,8 +1,8 @@
 //! Watches the node of a replicated log: logs its role, brings what the server read from the store
 //! up to date while it follows, and stops the server once the node has ended.
 //!
-//! A node that led and leads no more has ended its store: all its waits have failed. The process
-//! ends, and the next start opens the store as a follower.
+//! A node that led and leads no more has ended its store: all its waits have failed. The server
+//! stops, and the next one opens the store as a follower.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,8 +34,7 @@ pub async fn watch(service: Arc<ServerContext>, mut stopped: watch::Receiver<boo
             tracing::error!(
                 node = node.name(),
                 reason = %end,
-                "this node serves no more, and the server stops; start it again: it follows if \
-                 another node leads"
+                "this node serves its open store no more, and the server stops"
             );
             // A server that is embedded in a program stops with it.
             service.request_stop();

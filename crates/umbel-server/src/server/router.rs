@@ -234,8 +234,8 @@ fn http_refusal(leader: Option<LeaderAddress>) -> ApiError {
         .with_detail("leaderHost", host.into())
         .with_detail("leaderPort", port.into()),
         None => unavailable(
-            "this node does not lead and knows no leader, so it accepts no changes; promote a node \
-             with `umbel promote`"
+            "this node knows no leader, or leads and has no answers of its object store, so it \
+             accepts no changes; `umbel doctor` says which"
                 .to_string(),
         ),
     }
