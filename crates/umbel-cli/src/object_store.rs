@@ -127,11 +127,10 @@ fn print_log(
     let verb = if is_new { "created the replicated log" } else { "found the replicated log" };
     output.line(&format!("{verb} {id} in {location}"))?;
     output.line("start the first node, which leads, with an empty or missing directory:")?;
-    output.line(&format!("  umbel --db DIR serve --store {url} --node a"))?;
+    output.line(&format!("  umbel --db DIR serve --insecure --store {url} --node a"))?;
     output.line("then start others, each with a name and an empty directory of its own:")?;
-    output.line(&format!(
-        "  umbel --db DIR serve --store {url} --node b --join {id} --read-only-replica"
-    ))?;
+    output.line(&format!("  umbel --db DIR serve --insecure --store {url} --node b --join {id}"))?;
+    output.line("with certificates instead of --insecure, the nodes have users and encryption")?;
     output.flush()
 }
 

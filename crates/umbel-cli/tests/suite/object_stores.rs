@@ -94,8 +94,8 @@ fn init_creates_one_log_in_a_prefix() {
     assert!(id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{text}");
     assert_eq!(place, format!(" in {url}"));
     for command in [
-        format!("serve --store {url} --node a"),
-        format!("serve --store {url} --node b --join {id} --read-only-replica"),
+        format!("serve --insecure --store {url} --node a"),
+        format!("serve --insecure --store {url} --node b --join {id}"),
     ] {
         assert!(text.contains(&command), "{text}");
     }

@@ -136,24 +136,53 @@ fn acknowledged_events_survive_a_killed_leader_and_a_promotion() {
 }
 
 #[test]
-fn leader_that_is_replaced_stops_and_loses_no_acknowledged_event() {
+fn leader_that_is_replaced_follows_and_loses_no_acknowledged_event() {
     let log = Log::new();
     let (of_a, of_b) = (Fixture::new(), Fixture::new());
-    let leader = log.start(&of_a, "a", &[]);
+    let mut leader = log.start(&of_a, "a", &[]);
     let follower = log.follow(&of_b, "b");
     append(&leader, &of_a, 0..20);
     let before = read_all(&leader, &of_a);
     wait_until("b follows", || read_all(&follower, &of_b) == before);
     promote(&follower, &of_b);
-    let (code, notes) = leader.ended();
-    assert_eq!(code, Some(4), "{notes}");
-    assert!(
-        notes.contains("another node took over") && notes.contains("start it again"),
-        "{notes}"
-    );
+    // The process opens its store again, and serves under the same address.
+    let note = leader.next_note("this node leads no more");
+    assert!(note.contains("another node took over"), "{note}");
+    leader.next_note("this node follows");
     assert_eq!(read_all(&follower, &of_b), before);
     append(&follower, &of_b, 20..25);
+    let after = read_all(&follower, &of_b);
+    wait_until("a follows", || read_all(&leader, &of_a) == after);
+    assert_eq!(gossip_states(&leader), ["Follower", "Leader"]);
+    // A signal after the restart within the process ends it.
+    assert_eq!(leader.stop(Signal::TERM).0, Some(0));
     assert_eq!(follower.stop(Signal::TERM).0, Some(0));
+}
+
+/// Two failovers: after a kill, and after the end of a leader that gave up its epoch.
+#[test]
+fn follower_takes_over_without_an_operator() {
+    let log = Log::new();
+    let (of_a, of_b) = (Fixture::new(), Fixture::new());
+    let leader = log.start(&of_a, "a", &[]);
+    append(&leader, &of_a, 0..10);
+    let before = read_all(&leader, &of_a);
+    let follower = log.start(&of_b, "b", &["--join", &log.id]);
+    assert_eq!(read_all(&follower, &of_b), before);
+    assert_eq!(leader.stop(Signal::KILL).0, None);
+    wait_until("b leads", || replication(&follower)["role"] == "leader");
+    assert_eq!(replication(&follower)["epoch"], 2);
+    append(&follower, &of_b, 10..15);
+    let after = read_all(&follower, &of_b);
+    assert!(after.starts_with(&before) && counted(&after) == 15, "{after}");
+    let earlier = log.start(&of_a, "a", &[]);
+    assert_eq!(replication(&earlier)["role"], "follower");
+    let (code, _, notes) = follower.stop(Signal::TERM);
+    assert_eq!(code, Some(0), "{notes}");
+    wait_until("a leads", || replication(&earlier)["role"] == "leader");
+    assert_eq!(read_all(&earlier, &of_a), after);
+    append(&earlier, &of_a, 15..16);
+    assert_eq!(earlier.stop(Signal::TERM).0, Some(0));
 }
 
 #[test]

@@ -84,16 +84,6 @@ impl Serving {
         panic!("standard error ended before `{text}`");
     }
 
-    /// Waits until the server has ended by itself. Returns the exit code and standard error.
-    pub fn ended(mut self) -> (Option<i32>, String) {
-        let mut rest = String::new();
-        self.stdout.read_to_string(&mut rest).unwrap();
-        let output = self.process.wait_with_output().unwrap();
-        let notes = String::from_utf8(output.stderr).unwrap();
-        assert!(!notes.contains("panicked"), "{notes}");
-        (output.status.code(), notes)
-    }
-
     /// Sends a signal. Returns the exit code, the rest of standard output, and standard error.
     pub fn stop(mut self, signal: Signal) -> (Option<i32>, String, String) {
         let pid = Pid::from_raw(self.process.id().try_into().unwrap()).unwrap();

@@ -210,14 +210,14 @@ pub fn numbered_events(numbers: Range<u64>) -> String {
     numbers.map(line).collect()
 }
 
-/// Waits up to ten seconds until a condition that another process brings about is true.
+/// Waits up to thirty seconds until a condition that another process brings about is true.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let (_sender, never) = std::sync::mpsc::channel::<()>();
-    for _ in 0..200 {
+    for _ in 0..600 {
         if condition() {
             return;
         }
         let _ = never.recv_timeout(std::time::Duration::from_millis(50));
     }
-    panic!("timeout after ten seconds: {what}");
+    panic!("timeout after thirty seconds: {what}");
 }

@@ -13,8 +13,8 @@ use umbel_env::Env;
 use umbel_events::check_backup_target;
 use umbel_objects::location;
 use umbel_server::{
-    CertificateStore, Config, KvConfig, ObjectBackupConfig, Running, Server, StartError,
-    TelemetryHub,
+    CertificateStore, Config, KvConfig, ObjectBackupConfig, Prepared, Running, Server, StartError,
+    StopSignals, TelemetryHub,
 };
 
 use crate::errors::{CommandError, CommandResult};
@@ -24,7 +24,7 @@ use crate::events::object_backup;
 use crate::events::open_event_store;
 use crate::events::serve::certificate_host::{certificate_host, reachable_address};
 use crate::events::serve::option_sources::read_options_file;
-use crate::events::serve::replica_start::{ReplicaStart, StartedReplica};
+use crate::events::serve::replica_start::ReplicaStart;
 use crate::events::serve::serve_args::{ServeArgs, ServeOptions};
 use crate::events::serve::serve_config::ServeConfig;
 use crate::events::serve::server_log::{LogFormat, ServerLog, log_lifecycle};
@@ -142,17 +142,8 @@ fn serve(
     let prepared = Server::prepare(&server).map_err(start_error)?;
     let is_new = !is_event_store(&config.db);
     if let Some(replica) = replica {
-        let address = prepared.address().map_err(start_error)?;
-        let replica = replica.open(&config.db, config.store_options(), address)?;
-        if is_new {
-            announce_creation("event store", &config.db, config);
-        }
-        let node = Some(Arc::clone(&replica.node));
-        let running = prepared.start(replica.store.clone(), Config { replica: node, ..server });
-        let served = running
-            .map_err(start_error)
-            .and_then(|running| serve_until_stopped(running, config, security, log, json));
-        return stop_replica(replica, served);
+        let announce = |running: &Running| announce(running, config, security, log, json);
+        return serve_node(&replica, config, (prepared, server), announce);
     }
     let store = open_event_store::open_or_create_with(Some(&config.db), config.store_options())?;
     if is_new {
@@ -168,8 +159,8 @@ fn serve(
     };
     let server = Config { kv: kv.clone(), ..server };
     let running = prepared.start(store.clone(), server).map_err(start_error);
-    let served =
-        running.and_then(|running| serve_until_stopped(running, config, security, log, json));
+    let announce = |running: &Running| announce(running, config, security, log, json);
+    let served = running.and_then(|running| serve_until_stopped(running, announce));
     // Both are closed, whatever comes of either.
     let closed = (store.close(), kv.map_or(Ok(()), |kv| kv.db.close()));
     served?;
@@ -177,26 +168,57 @@ fn serve(
     Ok(closed.1?)
 }
 
-/// Stops a node whose server has stopped. The end of a node stops its server, too.
-fn stop_replica(replica: StartedReplica, served: CommandResult<()>) -> CommandResult<()> {
-    let stopped = replica.stop();
-    served.and(stopped)
+/// Serves as a node of a replicated log until the process is to stop. A leader that another node
+/// replaced has ended its store (B10): it opens the store again under the same address, and
+/// follows.
+fn serve_node(
+    replica: &ReplicaStart,
+    config: &ServeConfig,
+    (mut prepared, mut server): (Prepared, Config),
+    announce: impl Fn(&Running) -> CommandResult<()>,
+) -> CommandResult<()> {
+    let signals = StopSignals::listen();
+    let mut signals = signals
+        .map_err(|error| CommandError::System(format!("could not wait for signals: {error}")))?;
+    let is_new = !is_event_store(&config.db);
+    let address = prepared.address().map_err(start_error)?;
+    server.listen = address;
+    let mut started = replica.open(&config.db, config.store_options(), address)?;
+    if is_new {
+        announce_creation("event store", &config.db, config);
+    }
+    let mut is_first = true;
+    loop {
+        let node = Some(Arc::clone(&started.node));
+        let with_node = Config { replica: node, ..server.clone() };
+        let running = prepared.start(started.store.clone(), with_node).map_err(start_error);
+        let served = running.and_then(|running| {
+            serve_until_stopped(running, |running| match is_first {
+                true => announce(running),
+                false => Ok(()),
+            })
+        });
+        let stopped = started.stop();
+        served?;
+        let Some(end) = stopped?.filter(|_| !signals.has_arrived()) else { return Ok(()) };
+        log_lifecycle(&format!("this node leads no more: {end}; it opens its store again"));
+        is_first = false;
+        prepared = Server::prepare(&server).map_err(start_error)?;
+        started = replica.open_again(&config.db, config.store_options(), address)?;
+    }
 }
 
 /// Serves until a signal or a client's call `Shutdown` stops the server.
 fn serve_until_stopped(
     running: Running,
-    config: &ServeConfig,
-    security: &ServerSecurity,
-    log: &ServerLog,
-    json: bool,
+    announce: impl FnOnce(&Running) -> CommandResult<()>,
 ) -> CommandResult<()> {
     // A reader of the address may stop the server at once.
     let interrupts = running
         .interrupts()
         .map_err(|error| CommandError::System(format!("could not wait for Ctrl-C: {error}")));
     let served = interrupts.and_then(|interrupts| {
-        announce(&running, config, security, log, json)?;
+        announce(&running)?;
         interrupts.wait();
         Ok(())
     });

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use umbel_env::{Env, Objects};
 use umbel_events::{
-    NodeRole, ReplicaNode, ReplicaNodeOptions, ReplicatedLog, SlotLeaderOptions, Store,
+    LeaderEnd, NodeRole, ReplicaNode, ReplicaNodeOptions, ReplicatedLog, SlotLeaderOptions, Store,
     StoreOptions,
 };
 use umbel_slots::{NodeClaim, SLOT_PREFIX, StoreObject};
@@ -102,14 +102,46 @@ impl ReplicaStart {
     /// # Errors
     /// The directory is not that of a node of this log, or of another node; the node ended.
     pub fn open(
-        self,
+        &self,
         db: &Path,
         options: StoreOptions,
         address: SocketAddr,
     ) -> CommandResult<StartedReplica> {
+        let opened = self.open_node(db, options, address, |store| self.claim(store))?;
+        match wait_ready(&opened.node) {
+            Ok(()) => Ok(opened),
+            Err(failure) => {
+                // The failure says why the node does not start.
+                let _ = opened.store.close();
+                Err(failure)
+            }
+        }
+    }
+
+    /// Opens the store again, after another node replaced this one as the leader. The object store
+    /// may be unreachable: the node serves the slots that it has.
+    ///
+    /// # Errors
+    /// The directory is not that of a node of this log any more.
+    pub fn open_again(
+        &self,
+        db: &Path,
+        options: StoreOptions,
+        address: SocketAddr,
+    ) -> CommandResult<StartedReplica> {
+        self.open_node(db, options, address, |_| Ok(()))
+    }
+
+    fn open_node(
+        &self,
+        db: &Path,
+        options: StoreOptions,
+        address: SocketAddr,
+        claim: impl FnOnce(&Store) -> CommandResult<()>,
+    ) -> CommandResult<StartedReplica> {
         let log = ReplicatedLog::new(&self.object);
         let (store, replication, applier) = Store::open_replica(db, options, log)?;
-        let claimed = self.claim(&store);
+        let claimed = claim(&store);
         let own = || (address.ip().to_string(), address.port());
         let (host, port) = self.advertise.clone().unwrap_or_else(own);
         let leader = SlotLeaderOptions::new(self.node.clone(), host, port);
@@ -120,9 +152,8 @@ impl ReplicaStart {
         let started = claimed.and_then(|()| {
             Ok(ReplicaNode::start(&self.env, parts, self.object, objects, options)?)
         });
-        let started = started.and_then(|node| wait_ready(&node).map(|()| Arc::new(node)));
         match started {
-            Ok(node) => Ok(StartedReplica { node, store }),
+            Ok(node) => Ok(StartedReplica { node: Arc::new(node), store }),
             Err(failure) => {
                 // The failure says why the node does not start.
                 let _ = store.close();
@@ -164,21 +195,26 @@ fn wait_ready(node: &ReplicaNode) -> CommandResult<()> {
 
 impl StartedReplica {
     /// Ends the node and closes its store. A leader first creates slots with its last appends.
+    /// Returns why the node had ended before as a leader that was replaced, if it had.
     ///
     /// # Errors
-    /// The node had ended before: another one took over, for example.
-    pub fn stop(self) -> CommandResult<()> {
+    /// The node had ended for another reason, or a failed close.
+    pub fn stop(self) -> CommandResult<Option<LeaderEnd>> {
         if let Some(end) = self.node.end() {
             // The store has ended with the node.
             let _ = self.store.close();
-            return Err(CommandError::System(format!(
-                "this node serves no more: {end}; start it again: it follows if another node leads"
-            )));
+            return match end {
+                LeaderEnd::Deposed | LeaderEnd::Stale => Ok(Some(end)),
+                end => Err(CommandError::System(format!(
+                    "this node serves no more: {end}; remove the cause, and start it again: it \
+                     follows if another node leads"
+                ))),
+            };
         }
         self.node.resign(RESIGN_TIME);
         // A leader has ended its store with its last slot.
         match self.store.close() {
-            Err(umbel_events::Error::Store(umbel::Error::Closed)) | Ok(()) => Ok(()),
+            Err(umbel_events::Error::Store(umbel::Error::Closed)) | Ok(()) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
