@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod chain;
+mod chain_check;
 mod commit_gate;
 mod decode_error;
 mod epoch_table;
@@ -41,6 +42,7 @@ mod slot_writer;
 mod store_object;
 
 pub use chain::{ChainEnd, ChainState};
+pub use chain_check::{ChainCheck, check_chain_end, confirm_slot};
 pub use commit_gate::{AppendStatus, AppendTicket, CommitGate, GateRefusal, IndexCommit, LogPoint};
 pub use decode_error::DecodeError;
 pub use epoch_table::{EPOCHS_MAX, EpochStart, EpochTable};

@@ -96,7 +96,9 @@ pub fn recover_replica(
     }
     let epoch = state.chain.end.epoch;
     let (in_slots, open_chunk) = (applied.in_slots(epoch), applied.open_chunk());
-    Ok(RecoveredReplica { record: ReplicaRecord::new(env, folder, state), in_slots, open_chunk })
+    let mut record = ReplicaRecord::new(env, folder, state);
+    record.moved_aside = target;
+    Ok(RecoveredReplica { record, in_slots, open_chunk })
 }
 
 /// Makes an event store without events a replica.

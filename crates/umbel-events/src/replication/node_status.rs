@@ -66,6 +66,8 @@ pub struct NodeStatus {
     /// Whether the leader created a slot within the time after which followers count it as dead,
     /// and did not give up its epoch.
     pub is_leader_alive: bool,
+    /// Whether the leader gave up its epoch, and no other one is known.
+    pub has_leader_resigned: bool,
     /// The last failed request since the last answer.
     pub failure: Option<String>,
 }

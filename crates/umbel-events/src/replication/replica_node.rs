@@ -21,8 +21,8 @@ use std::time::Duration;
 use umbel_base::ignore_poison::IgnorePoison;
 use umbel_env::{Clock, Env, Objects};
 use umbel_slots::{
-    ChainState, Contact, FollowStep, SLOT_BYTES_MAX, SLOT_PREFIX, Slot, SlotEntry, SlotError,
-    SlotFollower, SlotResult, StoreObject, slot_name,
+    ChainCheck, ChainState, Contact, FollowStep, SLOT_BYTES_MAX, SLOT_PREFIX, Slot, SlotEntry,
+    SlotError, SlotFollower, SlotResult, StoreObject, check_chain_end, slot_name,
 };
 
 use crate::replication::deadline_objects::DeadlineObjects;
@@ -159,6 +159,10 @@ struct NodeDriver {
     counted: Duration,
     /// Random part of the spread that the node waits until its next candidacy, of 255.
     spread: u8,
+    /// The node's clock at the last check of the end of the chain.
+    chain_checked: Duration,
+    /// Reason why the objects are not those of a whole chain, by the last check.
+    chain_failure: Option<String>,
 }
 
 impl ReplicaNode {
@@ -205,6 +209,8 @@ impl ReplicaNode {
             slots_in_row: 0,
             counted: Duration::ZERO,
             spread: 0,
+            chain_checked: Duration::ZERO,
+            chain_failure: None,
         };
         env.threads.spawn("umbel-replica", Box::new(move || run(driver)))?;
         let clock = Arc::clone(&env.clock);
@@ -232,12 +238,15 @@ impl ReplicaNode {
         if !self.is_leader() {
             return false;
         }
-        let now = self.clock.now_with_suspends();
-        // Before a follower becomes a candidate, whatever the log states.
-        let follower_wait = Duration::from_micros(self.object.settings.follower_wait_micros);
-        let lease = Duration::from_micros(self.object.lease_micros).min(follower_wait / 2);
+        let (now, lease) = (self.clock.now_with_suspends(), self.lease());
         let state = self.shared.lock();
         state.lead.as_ref().is_some_and(|progress| progress.has_lease(now, lease))
+    }
+
+    /// The lease of a leader. It ends before a follower becomes a candidate, whatever `STORE` has.
+    fn lease(&self) -> Duration {
+        let follower_wait = Duration::from_micros(self.object.settings.follower_wait_micros);
+        Duration::from_micros(self.object.lease_micros).min(follower_wait / 2)
     }
 
     /// Reason why the node serves no more; `None` before the end.
@@ -265,6 +274,7 @@ impl ReplicaNode {
             contact_age: contact.map(since),
             bytes_not_in_slots: 0,
             leader: state.leader.clone(),
+            has_leader_resigned: state.follow.has_resigned,
             is_leader_alive: is_recent && epoch > 0 && !state.follow.has_resigned,
             failure: state.follow.failure.clone(),
         };
@@ -280,7 +290,8 @@ impl ReplicaNode {
             status.contact_age = led.success_age.or(status.contact_age);
             status.bytes_not_in_slots = led.bytes_not_in_slots;
             status.failure = led.failure;
-            status.is_leader_alive = status.role == NodeRole::Leader;
+            status.is_leader_alive = progress.has_lease(now, self.lease());
+            status.has_leader_resigned = false;
         }
         if let Some(end) = &state.end {
             status.role = NodeRole::Ended;
@@ -308,7 +319,8 @@ impl ReplicaNode {
     }
 
     /// Makes the node the leader, and returns its epoch once it leads. Another leader is fenced: it
-    /// acknowledges nothing more. If the node does not lead within `timeout`, it goes on to try.
+    /// acknowledges nothing more. A node that does not lead within `timeout` follows again. Only a
+    /// request that was sent by then can still make it the leader.
     ///
     /// # Errors
     /// The reason why the node does not lead, as a sentence.
@@ -331,6 +343,14 @@ impl ReplicaNode {
         }
         let is_leader = self.is_leader();
         drop(state);
+        if !is_leader {
+            // A later promotion would surprise the operator, and depose a leader that works.
+            self.shared.change(|state| {
+                if state.wish == Wish::Lead {
+                    state.wish = Wish::Follow;
+                }
+            });
+        }
         let status = self.status();
         if is_leader {
             return Ok(status.epoch);
@@ -339,7 +359,7 @@ impl ReplicaNode {
             0 => "another leader writes slots; stop it".to_owned(),
             slots => format!("it lacks {slots} slots"),
         });
-        Err(format!("this node does not lead yet, and goes on to try: {reason}"))
+        Err(format!("this node did not lead within {} s: {reason}", timeout.as_secs()))
     }
 
     /// Ends the node, and waits for its end, at most for `timeout`. A leader first creates slots
@@ -480,6 +500,7 @@ impl NodeDriver {
     fn apply(&mut self, slot: &Slot) -> Result<()> {
         self.applier.apply(slot)?;
         self.failures = 0;
+        self.chain_failure = None;
         self.slots_in_row += 1;
         let counted = self.count_later(slot.number);
         let now = self.now();
@@ -533,17 +554,20 @@ impl NodeDriver {
             // After a start, the leader counts as alive until it should have created a slot.
             state.follow.applied.get_or_insert(now);
             state.follow.slots_behind = 0;
-            state.follow.failure = None;
+            state.follow.failure = self.chain_failure.clone();
         });
         if let Err(error) = self.find_leader(chain) {
             self.wait_after_failure(error.to_string());
             return false;
         }
         if self.is_to_lead(chain, now) {
-            match clock_refusal(contact) {
-                None => return true,
-                Some(refusal) => self.shared.change(|state| state.follow.failure = Some(refusal)),
+            let refusal = clock_refusal(contact);
+            if refusal.is_none() {
+                return self.check_chain(chain);
             }
+            self.shared.change(|state| state.follow.failure = refusal);
+        } else if self.is_check_due(chain, now) {
+            self.check_chain(chain);
         }
         self.shared.change(|state| state.is_ready = true);
         self.shared.pause(self.options.poll_interval);
@@ -567,6 +591,40 @@ impl NodeDriver {
             Wish::Follow => chain.end.number == 0 || led_last() || is_overdue(),
             Wish::Resign | Wish::Stop => false,
         }
+    }
+
+    /// Whether the end can be that before a lost slot. So it is at the start, and while there was
+    /// no slot for so long that the leader or one of its slots is lost.
+    fn is_check_due(&self, chain: &ChainState, now: Duration) -> bool {
+        let state = self.shared.lock();
+        let applied = state.follow.applied.unwrap_or(now);
+        let is_silent = now.saturating_sub(applied) >= self.candidacy_wait(chain);
+        let interval = Duration::from_micros(chain.settings.follower_wait_micros);
+        let is_checked = now.saturating_sub(self.chain_checked) < interval;
+        !state.is_ready || (is_silent && !is_checked)
+    }
+
+    /// Whether the objects have the end of the chain, and no later slot. A lost slot looks like the
+    /// end, and a candidate would write into the gap.
+    fn check_chain(&mut self, chain: &ChainState) -> bool {
+        self.chain_checked = self.now();
+        let store = &self.object.store;
+        match check_chain_end(&self.objects, &*self.env.clock, store, chain.end) {
+            Ok(ChainCheck::Ends) => {
+                self.chain_failure = None;
+                return true;
+            }
+            Ok(ChainCheck::GoesOn) => self.chain_failure = None,
+            Err(SlotError::Objects(error)) => self.wait_after_failure(error.to_string()),
+            Err(error) => {
+                let failure = error.to_string();
+                self.chain_failure = Some(failure.clone());
+                // The node serves what it has. An operator can restore the object meanwhile.
+                self.shared.change(|state| state.is_ready = true);
+                self.wait_after_failure(failure);
+            }
+        }
+        false
     }
 
     /// Time without a slot after which the node becomes a candidate.
@@ -611,13 +669,20 @@ impl NodeDriver {
 
     /// Leads to the end of the leadership. The store has the records of all slots of the follower.
     fn lead(&mut self, follower: SlotFollower) -> LeaderEnd {
+        let is_promoted = self.shared.wish() == Wish::Lead;
         let (log, options) = (self.log.clone(), self.options.leader.clone());
         let mut leader = SlotLeader::after(&self.env, log, self.object, follower, options);
         loop {
-            match self.shared.wish() {
+            let wish = self.shared.wish();
+            match wish {
                 Wish::Follow | Wish::Lead => {}
                 Wish::Resign => leader.resign(),
                 Wish::Stop => leader.stop(),
+            }
+            let is_candidate = leader.status().role == LeaderRole::Candidate;
+            if is_promoted && wish == Wish::Follow && is_candidate {
+                // The promotion ended. The store is open, and follows.
+                return LeaderEnd::Overtaken;
             }
             let step = leader.step(&self.objects);
             self.note_leader(&leader);

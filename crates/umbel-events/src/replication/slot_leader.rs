@@ -24,7 +24,7 @@ use std::time::Duration;
 use umbel_env::{Env, Objects};
 use umbel_slots::{
     ChainState, FollowStep, LogPoint, SLOT_ENTRIES_MAX, Slot, SlotEntry, SlotError, SlotFollower,
-    SlotTakeover, SlotWriter, StoreObject, TakeoverStep, WriteStep,
+    SlotTakeover, SlotWriter, StoreObject, TakeoverStep, WriteStep, confirm_slot,
 };
 
 use crate::replication::leader_status::{LeaderEnd, LeaderRole, LeaderStatus};
@@ -98,6 +98,11 @@ pub struct SlotLeader {
     failures: u32,
     /// Slots before the one that gives up the epoch; `None` unless the node resigns.
     resignation: Option<u32>,
+    /// Whether a request failed since the node last saw one of its slots. The objects may be others
+    /// by now, such as those of an empty bucket.
+    is_unconfirmed: bool,
+    /// Answers in a row that lack the node's last slot.
+    lost_slot_answers: u32,
 }
 
 /// Progress of a leader, for reports.
@@ -208,6 +213,8 @@ impl SlotLeader {
             },
             failures: 0,
             resignation: None,
+            is_unconfirmed: false,
+            lost_slot_answers: 0,
         }
     }
 
@@ -410,8 +417,32 @@ impl SlotLeader {
             return self.end_and_give_up(it, LeaderEnd::LogFailed(reason));
         }
         match it.writer.is_busy() {
+            true if self.is_unconfirmed => self.confirm_end(objects, it),
             true => self.continue_slot(objects, it),
             false => self.begin_slot(it),
+        }
+    }
+
+    /// Reads the last slot of this node, before it creates the next one.
+    fn confirm_end(&mut self, objects: &dyn Objects, it: Box<Leadership>) -> Next {
+        let confirmed =
+            confirm_slot(objects, &*self.env.clock, &self.object.store, it.writer.end());
+        match confirmed {
+            Ok(()) => {
+                (self.is_unconfirmed, self.lost_slot_answers) = (false, 0);
+                (Phase::Leading(it), LeaderStep::Again)
+            }
+            Err(SlotError::Objects(error)) => {
+                let wait = self.note_failure(error.to_string());
+                (Phase::Leading(it), wait)
+            }
+            // One answer can be wrong (C9).
+            Err(error) if self.lost_slot_answers == 0 => {
+                self.lost_slot_answers += 1;
+                let wait = self.note_failure(error.to_string());
+                (Phase::Leading(it), wait)
+            }
+            Err(error) => self.end_store_and(LeaderEnd::Failed(error.to_string())),
         }
     }
 
@@ -433,6 +464,7 @@ impl SlotLeader {
             Ok(WriteStep::Deposed) => self.end_store_and(LeaderEnd::Deposed),
             // Until the last success is too old, since the answer can be wrong.
             Err(error) => {
+                self.is_unconfirmed = true;
                 let wait = self.note_failure(error.to_string());
                 (Phase::Leading(it), wait)
             }

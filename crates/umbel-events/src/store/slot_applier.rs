@@ -8,6 +8,7 @@
 //! 4. the gate and the record of the replica have the slot;
 //! 5. the index has its events, which become visible.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use umbel_base::ignore_poison::IgnorePoison;
@@ -53,6 +54,12 @@ impl SlotApplier {
     pub fn chain(&self) -> Result<ChainState> {
         self.shared.check_process()?;
         Ok(self.replica()?.state().chain)
+    }
+
+    /// Directory into which the open moved the records of this node that no recorded slot has;
+    /// `None` if there were none. Later slots can have them.
+    pub fn moved_aside(&self) -> Option<&Path> {
+        self.shared.replica.as_ref()?.moved_aside.as_deref()
     }
 
     /// Applies the next slot: its events are durable, and visible to readers and subscriptions.

@@ -344,3 +344,74 @@ fn leader_without_answers_loses_its_lease_before_another_node_leads() {
     assert_eq!(follower.all(), before);
     assert_eq!(follower.stop(), LeaderEnd::Resigned);
 }
+
+/// Story: a node took the slots before a lost one for all of them, and a promotion wrote into the
+/// gap.
+#[test]
+fn lost_slot_is_named_and_its_number_is_never_used_again() {
+    let log = Log::with_follower_wait(1);
+    let leader = log.open("a", false);
+    leader.append(6);
+    let events = leader.all();
+    let slot = log.folder.path().join("objects/slots/00000000000000000003");
+    let kept = log.folder.path().join("kept");
+    std::fs::rename(&slot, &kept).expect("the store loses a slot");
+    let node = log.open("b", false);
+    // Longer than a follower waits, and than a promotion takes.
+    let refusal = node.node.promote(Duration::from_secs(3)).expect_err("the slots have a gap");
+    for part in ["slots/00000000000000000003", "is missing", "restore"] {
+        assert!(refusal.contains(part), "{refusal}");
+    }
+    assert_eq!(node.role(), NodeRole::Follower);
+    assert_eq!(node.node.status().failure.map(|it| it.contains("is missing")), Some(true));
+    assert!(!slot.exists(), "no node writes into the gap");
+    std::fs::rename(&kept, &slot).expect("an operator restores it");
+    wait_until(|| node.all() == events);
+    assert_eq!(node.node.status().failure, None);
+    assert_eq!(node.stop(), LeaderEnd::Resigned);
+    assert_eq!(leader.stop(), LeaderEnd::Resigned);
+}
+
+/// Story: a leader went on in a bucket that was empty after an outage, and acknowledged appends.
+#[test]
+fn leader_of_an_emptied_object_store_acknowledges_nothing() {
+    let log = Log::new();
+    let is_cut = Arc::new(AtomicBool::new(false));
+    let objects = CutObjects { inner: log.objects(), is_cut: Arc::clone(&is_cut) };
+    let leader = log.open_over(Arc::new(objects), "a", false);
+    leader.append(3);
+    is_cut.store(true, Ordering::Release);
+    std::thread::scope(|threads| {
+        let append = threads.spawn(|| leader.try_append());
+        wait_until(|| leader.node.status().failure.is_some());
+        let slots = std::fs::read_dir(log.folder.path().join("objects/slots"));
+        for slot in slots.expect("listed") {
+            std::fs::remove_file(slot.expect("listed").path()).expect("removed");
+        }
+        is_cut.store(false, Ordering::Release);
+        append.join().expect("no panic").expect_err("the store has no slot before it");
+    });
+    wait_until(|| leader.node.end().is_some());
+    let end = leader.node.end().expect("it has ended").to_string();
+    assert!(end.contains("is missing") && end.contains("restore"), "{end}");
+}
+
+/// Story: a promotion that had failed made the node the leader when the object store was back.
+#[test]
+fn promotion_that_ends_without_success_has_no_later_effect() {
+    let log = Log::new();
+    let leader = log.open("a", false);
+    leader.append(2);
+    let is_cut = Arc::new(AtomicBool::new(false));
+    let objects = CutObjects { inner: log.objects(), is_cut: Arc::clone(&is_cut) };
+    let follower = log.open_over(Arc::new(objects), "b", false);
+    is_cut.store(true, Ordering::Release);
+    let refusal = follower.node.promote(Duration::from_secs(1)).expect_err("no answer");
+    assert!(refusal.contains("the connection is cut"), "{refusal}");
+    is_cut.store(false, Ordering::Release);
+    wait_until(|| follower.node.status().failure.is_none());
+    leader.append(3);
+    wait_until(|| follower.all() == leader.all());
+    assert_eq!(follower.role(), NodeRole::Follower);
+    assert_eq!(leader.role(), NodeRole::Leader);
+}

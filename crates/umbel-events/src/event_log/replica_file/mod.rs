@@ -247,6 +247,8 @@ pub struct ReplicaRecord {
     state: Mutex<ReplicaState>,
     /// State in the file; `None` if that is unknown. Held while the file is written.
     written: Mutex<Option<ReplicaState>>,
+    /// Directory into which the open moved records that no recorded slot has.
+    pub moved_aside: Option<PathBuf>,
 }
 
 impl ReplicaRecord {
@@ -254,7 +256,7 @@ impl ReplicaRecord {
     pub fn new(env: &Env, folder: &Path, state: ReplicaState) -> ReplicaRecord {
         let written = Mutex::new(Some(state.clone()));
         let (env, folder) = (env.clone(), folder.to_path_buf());
-        ReplicaRecord { env, folder, state: Mutex::new(state), written }
+        ReplicaRecord { env, folder, state: Mutex::new(state), written, moved_aside: None }
     }
 
     /// Returns the state.
