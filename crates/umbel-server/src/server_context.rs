@@ -256,7 +256,10 @@ impl ServerContext {
             return Ok(());
         };
         // A node that led, or that does not lead yet, is no place to go to.
-        Err(node.status().leader.filter(|leader| leader.node != node.name()))
+        let status = node.status();
+        let leader = status.leader.filter(|leader| leader.node != node.name());
+        // One that gave up its epoch ends.
+        Err(leader.filter(|_| !status.has_leader_resigned))
     }
 
     /// Whether the server is stopping.

@@ -23,7 +23,15 @@ struct LastCheck {
     role: Option<(NodeRole, u64)>,
     /// The newest visible event.
     position: u64,
+    /// The last failed request, and the number of checks in a row that saw one.
+    failure: Option<String>,
+    failed_checks: u32,
+    /// Whether the leader that the node follows was lost.
+    has_lost_leader: bool,
 }
+
+/// Checks in a row with a failed request, after which an outage is logged.
+const OUTAGE_CHECKS: u32 = 5;
 
 /// Watches the node until the server stops. Without a node it ends at once.
 pub async fn watch(service: Arc<ServerContext>, mut stopped: watch::Receiver<bool>) {
@@ -34,6 +42,7 @@ pub async fn watch(service: Arc<ServerContext>, mut stopped: watch::Receiver<boo
             tracing::error!(
                 node = node.name(),
                 reason = %end,
+                failure = last.failure,
                 "this node serves its open store no more, and the server stops"
             );
             // A server that is embedded in a program stops with it.
@@ -55,6 +64,7 @@ async fn check(service: &Arc<ServerContext>, node: &ReplicaNode, last: &mut Last
     if last.role.replace(role) != Some(role) {
         log_role(&status);
     }
+    log_outages(&status, last);
     if was_leading {
         return;
     }
@@ -76,6 +86,35 @@ async fn refresh(service: &ServerContext) {
         tracing::warn!(%error, "the stopped views could not be read again");
     }
     service.group_registry.state.lock().await.configs = None;
+}
+
+/// Logs the beginning and the end of an outage of the object store, and of the leader.
+fn log_outages(status: &NodeStatus, last: &mut LastCheck) {
+    let NodeStatus { node, store, slot, .. } = status;
+    match &status.failure {
+        Some(failure) => {
+            last.failed_checks = last.failed_checks.saturating_add(1);
+            if last.failed_checks == OUTAGE_CHECKS {
+                tracing::warn!(node, store, slot, failure, "the object store fails this node");
+            }
+            last.failure = Some(failure.clone());
+        }
+        None => {
+            if last.failed_checks >= OUTAGE_CHECKS {
+                tracing::info!(node, store, slot, "the object store answers this node again");
+            }
+            (last.failed_checks, last.failure) = (0, None);
+        }
+    }
+    let is_lost = status.role == NodeRole::Follower && status.epoch > 0 && !status.is_leader_alive;
+    if is_lost && !last.has_lost_leader {
+        let leader = status.leader.as_ref().map(|leader| leader.node.as_str());
+        match status.has_leader_resigned {
+            true => tracing::warn!(node, leader, slot, "the leader gave up its epoch"),
+            false => tracing::warn!(node, leader, slot, "the leader creates no slots"),
+        }
+    }
+    last.has_lost_leader = is_lost;
 }
 
 fn log_role(status: &NodeStatus) {

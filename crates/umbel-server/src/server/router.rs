@@ -186,10 +186,15 @@ async fn route_grpc(
 /// Header by which a client requires that the leader serves its call.
 const REQUIRES_LEADER: &str = "requires-leader";
 
+/// Whether the client requires that the leader serves its call.
+fn wants_leader(request: &HttpRequest) -> bool {
+    let wanted = request.headers().get(REQUIRES_LEADER);
+    wanted.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true"))
+}
+
 /// Refuses a call that only the leader of a replicated log serves, on other nodes.
 fn check_leader(service: &ServerContext, request: &HttpRequest) -> Result<(), Status> {
-    let wanted = request.headers().get(REQUIRES_LEADER);
-    let is_wanted = wanted.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true"));
+    let is_wanted = wants_leader(request);
     // Clients find the leader by these calls.
     let finds_leader = ["/event_store.client.gossip.", "/event_store.client.server_features."]
         .iter()
@@ -211,7 +216,10 @@ fn check_leader(service: &ServerContext, request: &HttpRequest) -> Result<(), St
 fn check_http_leader(service: &ServerContext, request: &HttpRequest) -> Result<(), ApiError> {
     let (method, path) = (request.method(), request.uri().path());
     if matches!(*method, Method::GET | Method::HEAD) {
-        return Ok(());
+        return match wants_leader(request) {
+            true => service.check_leader().map_err(http_refusal),
+            false => Ok(()),
+        };
     }
     let policy = match is_api_path(path) {
         true => route_table::policy_path(method, path),
