@@ -129,7 +129,8 @@ fn print_log(
     output.line("start the first node, which leads, with an empty or missing directory:")?;
     output.line(&format!("  umbel --db DIR serve --insecure --store {url} --node a"))?;
     output.line("then start others, each with a name and an empty directory of its own:")?;
-    output.line(&format!("  umbel --db DIR serve --insecure --store {url} --node b --join {id}"))?;
+    output
+        .line(&format!("  umbel --db DIR serve --insecure --store {url} --node b --join {id}"))?;
     output.line("with certificates instead of --insecure, the nodes have users and encryption")?;
     output.flush()
 }

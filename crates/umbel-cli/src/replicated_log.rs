@@ -30,15 +30,31 @@ pub fn parse_log_id(text: &str) -> Result<String, String> {
 pub fn open(env: &Env, url: &str) -> CommandResult<(Arc<dyn Objects>, StoreObject)> {
     let objects = umbel_objects::open(env, url).map_err(CommandError::Store)?;
     let found = StoreObject::read(&*objects, &*env.clock).map_err(slot_error)?;
-    let object = found.ok_or_else(|| {
-        CommandError::usage(format!(
-            "{} has no replicated log: it lacks the object STORE; check the URL, or create a log \
-             with `umbel store init {}`",
-            objects.location(),
+    match found {
+        Some(object) => Ok((objects, object)),
+        None => Err(missing_log(&*objects, url)),
+    }
+}
+
+/// Returns the failure of a command whose object store has no `STORE`.
+fn missing_log(objects: &dyn Objects, url: &str) -> CommandError {
+    let location = objects.location();
+    let page = match objects.list("", None, 1) {
+        Ok(page) => page.value,
+        Err(error) => return request_error(error),
+    };
+    CommandError::usage(match page.objects.first() {
+        Some(object) => format!(
+            "{location} lacks the object STORE, and has {}: restore STORE if the object store lost \
+             it, or check the URL",
+            object.name.as_str()
+        ),
+        None => format!(
+            "{location} has no replicated log: it lacks the object STORE; check the URL, or create \
+             a log with `umbel store init {}`",
             quote(url)
-        ))
-    })?;
-    Ok((objects, object))
+        ),
+    })
 }
 
 /// Returns the failure of a command about a replicated log.

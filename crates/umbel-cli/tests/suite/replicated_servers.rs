@@ -330,6 +330,9 @@ fn options_that_contradict_a_replicated_log_are_refused() {
     log.refuses(&fixture, &["--store", &log.url], &["needs a name", "--node NAME"]);
     log.refuses(&fixture, &["--node", "a"], &["--node has no effect", "--store URL"]);
     log.refuses(&fixture, &["--join", &log.id], &["--join has no effect", "--store URL"]);
+    // Story: without its --store, a replica was a server that accepts writes.
+    let parts = ["--read-only-replica has no effect", "--store URL"];
+    log.refuses(&fixture, &["--read-only-replica"], &parts);
     log.refuses(&fixture, &["--store", &log.url, "--node", "a/b"], &["must have 1 to 64 letters"]);
     let listen = ["serve", "--insecure", "--listen", "0.0.0.0:0", "--store", &log.url];
     let run = fixture.run(&[&listen[..], &["--node", "a"]].concat());
@@ -346,6 +349,10 @@ fn object_stores_of_no_log_or_another_one_are_refused() {
     let empty = format!("file://{}", empty.display());
     let init = format!("umbel store init {empty}");
     log.refuses(&fixture, &["--store", &empty, "--node", "a"], &["lacks the object STORE", &init]);
+    // Story: the advice was to create a log, which `init` refused.
+    fs::write(fixture.path("empty/notes.txt"), "an object").unwrap();
+    let parts = ["lacks the object STORE, and has notes.txt", "restore STORE"];
+    log.refuses(&fixture, &["--store", &empty, "--node", "a"], &parts);
     let flags = log.flags("a", &["--join", &other.id]);
     log.refuses(&fixture, &flags, &[&log.id, "--join names", &other.id]);
     assert!(!fixture.store().exists());

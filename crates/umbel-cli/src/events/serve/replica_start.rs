@@ -141,6 +141,13 @@ impl ReplicaStart {
     ) -> CommandResult<StartedReplica> {
         let log = ReplicatedLog::new(&self.object);
         let (store, replication, applier) = Store::open_replica(db, options, log)?;
+        if let Some(cut) = applier.moved_aside() {
+            tracing::warn!(
+                directory = %cut.display(),
+                "records after the last recorded slot were moved aside; those in later slots are \
+                 applied again, and the others were never acknowledged"
+            );
+        }
         let claimed = claim(&store);
         let own = || (address.ip().to_string(), address.port());
         let (host, port) = self.advertise.clone().unwrap_or_else(own);

@@ -296,6 +296,12 @@ fn check_without_log(is_replica: bool, sources: &mut OptionSources) -> CommandRe
     }
     let place = sources.get("read-only-replica").map(|value| value.place.clone());
     if let Some(place) = place.filter(|_| is_replica) {
+        if place.starts_with("--") {
+            return Err(CommandError::Usage(format!(
+                "{place} has no effect without a replicated log, and the server would accept \
+                 writes; name its object store with --store URL, or remove {place}"
+            )));
+        }
         sources.add_notice(format!(
             "{place} has no effect without --store URL: the server is a single node, which leads"
         ));
