@@ -22,6 +22,7 @@ cargo xtask suites [--client NAME]         published suites of clients against t
 cargo xtask docs                           the documents as a book in target/book
 cargo xtask audit                          licences, sources and vulnerabilities of dependencies
 cargo xtask kills [ROUNDS]                 kill -9 of a server that clients use, 200 times
+cargo xtask failovers [ROUNDS]             kill -9 and stop of the leader that clients use, 20 times
 cargo xtask starts [EVENTS]                start time of a server after kill -9, 10 million events
 cargo xtask console                        the console in Chromium; pictures go to docs/console
 cargo xtask objects [--small] [--store NAME]...
@@ -44,8 +45,20 @@ const WRONG_USE: u8 = 2;
 
 /// Default number of kills of a server.
 const KILLS_DEFAULT: u32 = 200;
+/// Default number of failovers of a replicated log.
+const FAILOVERS_DEFAULT: u32 = 20;
 /// Default number of events that a writer appends before it is killed and a server starts.
 const EVENTS_DEFAULT: u64 = 10_000_000;
+
+/// Runs a check with this number of rounds or events, or with the default one. Returns whether it
+/// passed.
+fn run_rounds(command: &str, rounds: Option<u32>) -> bool {
+    match command {
+        "kills" => test_command::kills_alone(rounds.unwrap_or(KILLS_DEFAULT)),
+        "failovers" => test_command::failovers_alone(rounds.unwrap_or(FAILOVERS_DEFAULT)),
+        _ => test_command::starts_alone(rounds.map_or(EVENTS_DEFAULT, u64::from)),
+    }
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -70,13 +83,9 @@ fn main() -> ExitCode {
         ("console", []) => test_command::console_alone(),
         ("docs", []) => docs_book::build(),
         ("audit", []) => test_command::audit_alone(),
-        ("kills", []) => test_command::kills_alone(KILLS_DEFAULT),
-        ("kills", [rounds]) if rounds.parse::<u32>().is_ok() => {
-            test_command::kills_alone(rounds.parse().unwrap_or(KILLS_DEFAULT))
-        }
-        ("starts", []) => test_command::starts_alone(EVENTS_DEFAULT),
-        ("starts", [events]) if events.parse::<u64>().is_ok() => {
-            test_command::starts_alone(events.parse().unwrap_or(EVENTS_DEFAULT))
+        ("kills" | "failovers" | "starts", []) => run_rounds(command, None),
+        ("kills" | "failovers" | "starts", [rounds]) if rounds.parse::<u32>().is_ok() => {
+            run_rounds(command, rounds.parse().ok())
         }
         ("objects", ["--throughput", options @ ..]) => return run_throughput(options),
         ("objects", options) => return run_objects(options),
@@ -97,17 +106,18 @@ fn main() -> ExitCode {
         }
         (
             "test" | "busy-checks" | "console-checks" | "tidy" | "floors" | "smoke" | "clients"
-            | "suites" | "console" | "kills" | "starts" | "audit" | "docs" | "instructions",
+            | "suites" | "console" | "kills" | "failovers" | "starts" | "audit" | "docs"
+            | "instructions",
             [first, ..],
         ) => {
             return refuse_argument(command, first);
         }
         _ => {
             eprintln!(
-                "unknown command `{command}`; the commands are test, busy-checks, console-checks, \
-                 tidy, floors, smoke, clients, suites, console, docs, kills, starts, audit, \
-                 instructions, objects, torture, rivals, queues, deletions, filters, serving, \
-                 attackers, disk-losses and fuzz"
+                "unknown command `{command}`; the commands are test, busy-checks, console- \
+                 checks, tidy, floors, smoke, clients, suites, console, docs, kills, failovers, \
+                 starts, audit, instructions, objects, torture, rivals, queues, deletions, \
+                 filters, serving, attackers, disk-losses and fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }

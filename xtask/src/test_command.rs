@@ -54,6 +54,7 @@ pub fn test(fast: bool) -> bool {
     report.step("Parquet filters, exchanged with DuckDB", parquet_exchange::exchange);
     report.step(CLIENTS, || clients::clients(ClientLanguages::Few));
     report.step(KILLS, || server_kills::kill_servers(KILLS_PER_TEST));
+    report.step(FAILOVERS, || server_kills::end_leaders(FAILOVERS_PER_TEST));
     report.step("packaging", packaging::packaging);
     report.step(AUDIT, audit::offline);
     report.step("checks beside the clients: the console", || join(CONSOLE_CHECKS, console));
@@ -166,6 +167,15 @@ pub fn kills_alone(rounds: u32) -> bool {
     report.finish()
 }
 
+/// Ends the leader of a replicated log `rounds` times, alone. Returns whether nothing failed.
+pub fn failovers_alone(rounds: u32) -> bool {
+    let mut report = CheckReport::default();
+    if release_build(&mut report, &CLI) {
+        report.step(FAILOVERS, || server_kills::end_leaders(rounds));
+    }
+    report.finish()
+}
+
 /// Starts a server on the store of a writer killed after `events` events, alone. Returns whether
 /// nothing failed.
 pub fn starts_alone(events: u64) -> bool {
@@ -216,6 +226,9 @@ const KILLS: &str = "kills of a server that clients use";
 const STARTS: &str = "starts after a kill";
 /// Number of kills in the test command.
 const KILLS_PER_TEST: u32 = 5;
+const FAILOVERS: &str = "failovers of a replicated log that clients use";
+/// Number of failovers in the test command: one after a kill, and one after a stop.
+const FAILOVERS_PER_TEST: u32 = 2;
 /// Command of [`busy_checks`].
 const BUSY_CHECKS: &str = "busy-checks";
 /// Command of [`console_checks`].

@@ -1,5 +1,5 @@
-//! Kills a server while the Python client appends, subscribes and consumes; measures starts after a
-//! kill.
+//! Kills a server while the Python client appends, subscribes and consumes; ends the leaders of a
+//! replicated log; measures starts after a kill.
 
 use std::process::Command;
 
@@ -10,6 +10,11 @@ use crate::tools::{built_programs, tool_install};
 /// Kills a server `rounds` times. REQUIRES: the binary is built.
 pub fn kill_servers(rounds: u32) -> StepOutcome {
     with_client("kills", "python_kills.py", u64::from(rounds))
+}
+
+/// Ends the leader of three nodes `rounds` times. REQUIRES: the binary is built.
+pub fn end_leaders(rounds: u32) -> StepOutcome {
+    with_client("failovers", "python_failovers.py", u64::from(rounds))
 }
 
 /// Kills a writer after `events` events, and measures the starts of servers on the writer's store.
