@@ -17,7 +17,8 @@ use umbel_env::{
 /// creations at the same time, which no leader sends, have no limit.
 ///
 /// The limit doubles after each request that exceeded it, up to a maximum, so that a slow store
-/// completes requests at last. It is the first one again after an answer in that time.
+/// completes requests at last. It is the first one again after an answer in that time. Each kind of
+/// request has its own limit: short reads between two creations say nothing about a long slot.
 #[derive(Debug)]
 pub struct DeadlineObjects {
     inner: Arc<dyn Objects>,
@@ -27,9 +28,19 @@ pub struct DeadlineObjects {
     state: Mutex<DeadlineState>,
 }
 
+/// Kind of a request, as the index of its limit.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Creation,
+    Read,
+    /// A list or a deletion.
+    Other,
+}
+
 #[derive(Debug)]
 struct DeadlineState {
-    limit: Duration,
+    /// Limits by kind.
+    limits: [Duration; 3],
     /// The thread of the requests. One that exceeded its limit keeps its thread.
     thread: JobThread,
 }
@@ -45,13 +56,14 @@ impl DeadlineObjects {
         threads: Arc<dyn Threads>,
         (first_limit, limit_max): (Duration, Duration),
     ) -> DeadlineObjects {
-        let state = Mutex::new(DeadlineState { limit: first_limit, thread: new_thread() });
+        let state = DeadlineState { limits: [first_limit; 3], thread: new_thread() };
+        let state = Mutex::new(state);
         DeadlineObjects { inner, threads, first_limit, limit_max, state }
     }
 
-    /// The limit of the next request.
-    pub fn limit(&self) -> Duration {
-        self.state.lock().ignore_poison().limit
+    /// The limit of the next creation.
+    pub fn creation_limit(&self) -> Duration {
+        self.state.lock().ignore_poison().limits[Kind::Creation as usize]
     }
 
     /// Sends a request in the thread of the requests.
@@ -60,6 +72,7 @@ impl DeadlineObjects {
     /// The reason why there is no answer.
     fn call<T: Send + 'static>(
         &self,
+        kind: Kind,
         request: impl FnOnce(&dyn Objects) -> T + Send + 'static,
     ) -> Result<T, String> {
         let (sender, receiver) = mpsc::channel();
@@ -71,17 +84,18 @@ impl DeadlineObjects {
         let limit = {
             let state = self.state.lock().ignore_poison();
             state.thread.run(&*self.threads, job).map_err(|error| error.to_string())?;
-            state.limit
+            state.limits[kind as usize]
         };
         let answer = receiver.recv_timeout(limit);
         let mut state = self.state.lock().ignore_poison();
         match answer {
             Ok(answer) => {
-                state.limit = self.first_limit;
+                state.limits[kind as usize] = self.first_limit;
                 Ok(answer)
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                state.limit = limit.saturating_mul(2).min(self.limit_max).max(limit);
+                state.limits[kind as usize] =
+                    limit.saturating_mul(2).min(self.limit_max).max(limit);
                 state.thread = new_thread();
                 Err(format!("no answer within {} ms", limit.as_millis()))
             }
@@ -100,21 +114,23 @@ impl Objects for DeadlineObjects {
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> ObjectResult<Creation> {
         let (sent_name, sent) = (name.clone(), bytes.to_vec());
-        self.call(move |objects| objects.create(&sent_name, &sent)).unwrap_or_else(|cause| {
-            // It can have been sent, and can take effect at any later time.
-            let error = self.error("create", name.as_str(), cause);
-            Ok(Answer { value: Creation::Unknown(error), store_micros: None })
-        })
+        self.call(Kind::Creation, move |objects| objects.create(&sent_name, &sent)).unwrap_or_else(
+            |cause| {
+                // It can have been sent, and can take effect at any later time.
+                let error = self.error("create", name.as_str(), cause);
+                Ok(Answer { value: Creation::Unknown(error), store_micros: None })
+            },
+        )
     }
 
     fn read(&self, name: &ObjectName, range: Range<u64>) -> ObjectResult<Option<ObjectBytes>> {
         let sent = name.clone();
-        self.call(move |objects| objects.read(&sent, range))
+        self.call(Kind::Read, move |objects| objects.read(&sent, range))
             .unwrap_or_else(|cause| Err(self.error("read", name.as_str(), cause)))
     }
 
     fn time_micros(&self, age_max: Duration) -> Result<Option<u64>, ObjectError> {
-        self.call(move |objects| objects.time_micros(age_max))
+        self.call(Kind::Other, move |objects| objects.time_micros(age_max))
             .unwrap_or_else(|cause| Err(self.error("read the time of", "", cause)))
     }
 
@@ -125,13 +141,15 @@ impl Objects for DeadlineObjects {
         objects_max: usize,
     ) -> ObjectResult<ListPage> {
         let (sent, sent_after) = (prefix.to_owned(), after.map(str::to_owned));
-        self.call(move |objects| objects.list(&sent, sent_after.as_deref(), objects_max))
-            .unwrap_or_else(|cause| Err(self.error("list", prefix, cause)))
+        self.call(Kind::Other, move |objects| {
+            objects.list(&sent, sent_after.as_deref(), objects_max)
+        })
+        .unwrap_or_else(|cause| Err(self.error("list", prefix, cause)))
     }
 
     fn delete(&self, name: &ObjectName) -> ObjectResult<()> {
         let sent = name.clone();
-        self.call(move |objects| objects.delete(&sent))
+        self.call(Kind::Other, move |objects| objects.delete(&sent))
             .unwrap_or_else(|cause| Err(self.error("delete", name.as_str(), cause)))
     }
 }

@@ -556,9 +556,16 @@ impl NodeDriver {
             state.follow.slots_behind = 0;
             state.follow.failure = self.chain_failure.clone();
         });
-        if let Err(error) = self.find_leader(chain) {
-            self.wait_after_failure(error.to_string());
-            return false;
+        match self.find_leader(chain) {
+            Ok(()) => {}
+            Err(SlotError::Objects(error)) => {
+                self.wait_after_failure(error.to_string());
+                return false;
+            }
+            // The slot is needed for an address only.
+            Err(error) => {
+                self.shared.change(|state| state.follow.failure = Some(error.to_string()))
+            }
         }
         if self.is_to_lead(chain, now) {
             let refusal = clock_refusal(contact);
