@@ -1,5 +1,7 @@
 //! [`SlotSettings`]: what all nodes of a replicated log must do alike, and how it changes.
 
+use std::time::Duration;
+
 use umbel_base::{Decoder, varint};
 
 use crate::decode_error::DecodeError;
@@ -46,6 +48,11 @@ impl Default for SlotSettings {
 }
 
 impl SlotSettings {
+    /// Time without a slot after which a follower becomes a candidate.
+    pub fn follower_wait(&self) -> Duration {
+        Duration::from_micros(self.follower_wait_micros)
+    }
+
     /// Returns the reason why these settings cannot be those of a log.
     pub fn check(&self) -> Result<(), String> {
         let known = u64::from(SLOT_FORMAT);

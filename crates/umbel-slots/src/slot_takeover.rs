@@ -262,8 +262,7 @@ impl SlotTakeover {
     /// Time after the node's slot within which lists must answer. Followers do not depose the node
     /// meanwhile.
     fn list_limit(&self) -> Duration {
-        let follower_wait = self.follower.chain().settings.follower_wait_micros;
-        (self.times.fresh / 4).min(Duration::from_micros(follower_wait) / 4)
+        (self.times.fresh / 4).min(self.follower.chain().settings.follower_wait() / 4)
     }
 
     fn lead(&mut self, success: Contact, creation: SlotCreation) -> SlotResult<TakeoverStep> {

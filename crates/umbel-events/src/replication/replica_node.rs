@@ -28,7 +28,9 @@ use umbel_slots::{
 use crate::replication::deadline_objects::DeadlineObjects;
 use crate::replication::leader_status::{LeaderEnd, LeaderRole};
 use crate::replication::node_status::{LeaderAddress, NodeRole, NodeStatus};
-use crate::replication::slot_leader::{LeaderProgress, LeaderStep, SlotLeader, SlotLeaderOptions};
+use crate::replication::slot_leader::{
+    LeaderProgress, LeaderStep, SlotLeader, SlotLeaderOptions, request_limits,
+};
 use crate::store::log_replication::LogReplication;
 use crate::store::slot_applier::SlotApplier;
 use crate::types::error::Result;
@@ -193,10 +195,7 @@ impl ReplicaNode {
             changed: Condvar::new(),
             is_leader: AtomicBool::new(false),
         });
-        // A quarter of the time that followers wait, and of that after which a leader ends.
-        let first = Duration::from_micros(object.settings.follower_wait_micros) / 4;
-        let longest = object.times().fresh / 4;
-        let limits = (first.min(longest), longest);
+        let limits = request_limits(&object);
         let driver = NodeDriver {
             env: env.clone(),
             log: log.clone(),
@@ -245,7 +244,7 @@ impl ReplicaNode {
 
     /// The lease of a leader. It ends before a follower becomes a candidate, whatever `STORE` has.
     fn lease(&self) -> Duration {
-        let follower_wait = Duration::from_micros(self.object.settings.follower_wait_micros);
+        let follower_wait = self.object.settings.follower_wait();
         Duration::from_micros(self.object.lease_micros).min(follower_wait / 2)
     }
 
@@ -260,7 +259,7 @@ impl ReplicaNode {
         let state = self.shared.lock();
         let FollowProgress { slot, epoch, slots_behind, contact, .. } = state.follow;
         let since = |moment: Duration| now.saturating_sub(moment);
-        let wait = Duration::from_micros(self.object.settings.follower_wait_micros);
+        let wait = self.object.settings.follower_wait();
         let is_recent = state.follow.applied.is_some_and(|applied| since(applied) < wait);
         let mut status = NodeStatus {
             node: self.name().to_owned(),
@@ -606,7 +605,7 @@ impl NodeDriver {
         let state = self.shared.lock();
         let applied = state.follow.applied.unwrap_or(now);
         let is_silent = now.saturating_sub(applied) >= self.candidacy_wait(chain);
-        let interval = Duration::from_micros(chain.settings.follower_wait_micros);
+        let interval = chain.settings.follower_wait();
         let is_checked = now.saturating_sub(self.chain_checked) < interval;
         !state.is_ready || (is_silent && !is_checked)
     }
@@ -640,7 +639,7 @@ impl NodeDriver {
         if chain.end.has_resigned {
             return random(RESIGNED_WAIT_MAX);
         }
-        let wait = Duration::from_micros(chain.settings.follower_wait_micros);
+        let wait = chain.settings.follower_wait();
         wait + random(wait / WAIT_SPREAD_SHARE)
     }
 

@@ -101,8 +101,8 @@ pub struct SlotLeader {
     /// Whether a request failed since the node last saw one of its slots. The objects may be others
     /// by now, such as those of an empty bucket.
     is_unconfirmed: bool,
-    /// Answers in a row that lack the node's last slot.
-    lost_slot_answers: u32,
+    /// Whether an answer lacked the node's last slot since it was confirmed.
+    has_lost_slot: bool,
 }
 
 /// Progress of a leader, for reports.
@@ -214,7 +214,7 @@ impl SlotLeader {
             failures: 0,
             resignation: None,
             is_unconfirmed: false,
-            lost_slot_answers: 0,
+            has_lost_slot: false,
         }
     }
 
@@ -241,12 +241,9 @@ impl SlotLeader {
         }
     }
 
-    /// Limits of the first request and of any later one: a quarter of the time that followers
-    /// wait, and a quarter of the time after which the node leads no more (C1, L4).
+    /// Limits of the first request and of any later one (C1, L4).
     pub fn request_limits(&self) -> (Duration, Duration) {
-        let first = Duration::from_micros(self.object.settings.follower_wait_micros) / 4;
-        let longest = self.object.times().fresh / 4;
-        (first.min(longest), longest)
+        request_limits(&self.object)
     }
 
     /// Requests that the node gives up its epoch after the appends that the log has. Then the store
@@ -429,20 +426,19 @@ impl SlotLeader {
             confirm_slot(objects, &*self.env.clock, &self.object.store, it.writer.end());
         match confirmed {
             Ok(()) => {
-                (self.is_unconfirmed, self.lost_slot_answers) = (false, 0);
+                (self.is_unconfirmed, self.has_lost_slot) = (false, false);
                 (Phase::Leading(it), LeaderStep::Again)
             }
-            Err(SlotError::Objects(error)) => {
+            Err(error) => {
+                let is_lost = !matches!(error, SlotError::Objects(_));
+                // One answer can be wrong (C9).
+                if is_lost && self.has_lost_slot {
+                    return self.end_store_and(LeaderEnd::Failed(error.to_string()));
+                }
+                self.has_lost_slot |= is_lost;
                 let wait = self.note_failure(error.to_string());
                 (Phase::Leading(it), wait)
             }
-            // One answer can be wrong (C9).
-            Err(error) if self.lost_slot_answers == 0 => {
-                self.lost_slot_answers += 1;
-                let wait = self.note_failure(error.to_string());
-                (Phase::Leading(it), wait)
-            }
-            Err(error) => self.end_store_and(LeaderEnd::Failed(error.to_string())),
         }
     }
 
@@ -517,8 +513,7 @@ impl SlotLeader {
     }
 
     fn heartbeat(&self, it: &Leadership) -> Duration {
-        let follower_wait = it.writer.chain().settings.follower_wait_micros;
-        let latest = Duration::from_micros(follower_wait) / HEARTBEAT_SHARE;
+        let latest = it.writer.chain().settings.follower_wait() / HEARTBEAT_SHARE;
         self.options.heartbeat.min(latest)
     }
 
@@ -660,6 +655,13 @@ impl SlotLeader {
         let doublings = (self.failures / 2).min(16);
         FIRST_RETRY_WAIT.saturating_mul(1 << doublings).min(RETRY_WAIT_MAX)
     }
+}
+
+/// Limits of the first request of a node and of any later one: a quarter of the time that followers
+/// wait, and a quarter of the time after which a leader ends (C1, L4).
+pub fn request_limits(object: &StoreObject) -> (Duration, Duration) {
+    let longest = object.times().fresh / 4;
+    ((object.settings.follower_wait() / 4).min(longest), longest)
 }
 
 /// The step after one of a takeover, which may have to wait (L5).
